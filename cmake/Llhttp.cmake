@@ -1,0 +1,16 @@
+# llhttp: libllhttp-dev where the distribution has it (pkg-config libllhttp), else
+# the generated C that Debian 12 ships in node-llhttp.
+pkg_check_modules(LLHTTP QUIET IMPORTED_TARGET libllhttp)
+if(LLHTTP_FOUND)
+  add_library(inferd_llhttp INTERFACE)
+  target_link_libraries(inferd_llhttp INTERFACE PkgConfig::LLHTTP)
+else()
+  find_path(LLHTTP_SRC llhttp.c PATHS /usr/share/llhttp NO_DEFAULT_PATH)
+  find_path(LLHTTP_INC llhttp.h PATHS /usr/share/include/llhttp /usr/include NO_DEFAULT_PATH)
+  if(NOT LLHTTP_SRC OR NOT LLHTTP_INC)
+    message(FATAL_ERROR "llhttp not found: apt install libllhttp-dev, or node-llhttp on Debian 12")
+  endif()
+  add_library(inferd_llhttp STATIC ${LLHTTP_SRC}/api.c ${LLHTTP_SRC}/http.c ${LLHTTP_SRC}/llhttp.c)
+  target_include_directories(inferd_llhttp SYSTEM PUBLIC ${LLHTTP_INC})
+  target_compile_options(inferd_llhttp PRIVATE -w -O2)
+endif()

@@ -1,0 +1,122 @@
+/* mdl.h - one loaded model, whatever its family.
+ *
+ * A family is one const table (mdl_impl.h) found by the architecture name in
+ * config.json or GGUF metadata. This room opens the files below a root
+ * descriptor, checks every tensor before memory is committed (two-phase: a
+ * half-built model is never visible), builds weights on a backend and runs
+ * passes. It knows nothing of requests, sockets or sampling; the worker owns
+ * page tables and decides what to batch. Neither logs nor exits.
+ * Thread rule: one thread per model. Tests: tests/models/.
+ */
+#ifndef INFERD_MDL_H
+#define INFERD_MDL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "be.h"
+#include "mdl_tok.h"
+#include "rc.h"
+
+struct mdl;
+
+struct mdl_opts {
+    uint32_t ctx_tokens;   /* wanted context, 0 = the model's own; lowered to fit */
+    uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
+    uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
+    uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
+    enum be_dtype kv_dtype; /* BE_F16 or BE_F32 */
+    void (*progress)(void *user, const char *stage, uint64_t done,
+                     uint64_t total); /* or NULL */
+    void *progress_user;
+};
+
+struct mdl_info {
+    char family[32], arch[64], quant[16];
+    bool can_generate, can_embed, has_chat_template;
+    uint32_t ctx_tokens;       /* in force */
+    uint32_t train_ctx_tokens; /* claimed by the file */
+    uint32_t embed_dim, vocab_size, n_layers, d_model;
+    uint32_t max_input_tokens; /* encoders: specials included; else ctx_tokens */
+    uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
+    char default_prompt[64];
+};
+
+/* Everything about a model that its headers tell, without loading weights and
+ * without a backend. Fields that depend on budgets are 0. Errors as mdl_open. */
+enum rc mdl_probe(struct mdl_info *out, int root_fd, struct rc_err *err);
+
+/* Errors: RC_UNSUPPORTED (architecture, tensor type - named), RC_WEIGHT_ABSENT
+ * (err->what = tensor), RC_FORMAT, RC_LIMIT (budgets; says bytes needed and
+ * allowed), RC_NOMEM, RC_IO. root_fd is borrowed. */
+enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be,
+                 const struct mdl_opts *o, struct rc_err *err);
+void mdl_close(struct mdl **m);
+const struct mdl_info *mdl_info_get(const struct mdl *m);
+const struct mdl_tok *mdl_tok_get(const struct mdl *m);
+/* Mapped files still whole? Call before a batch. RC_WEIGHT_IO otherwise. */
+enum rc mdl_guard(const struct mdl *m, struct rc_err *err);
+
+/* ---------------------------------------------------------------- generation */
+
+struct mdl_kv_geometry {
+    uint32_t page_tokens, n_classes;
+    struct {
+        uint32_t n_pages;    /* pages that exist */
+        uint32_t window;     /* 0 = all positions are kept */
+        uint64_t page_bytes;
+    } cls[BE_KV_CLASSES];
+};
+const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
+
+/* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
+ * pages must already be assigned). out_rows[n_out] are the rows whose logits are
+ * wanted, n_out <= max_seqs (or batch_tokens for prompt logprobs in several
+ * passes).
+ * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
+ * Allocates nothing. */
+struct mdl_batch {
+    uint32_t n_rows, n_seqs, n_out;
+    const int32_t *ids;
+    const int32_t *pos;
+    const struct be_seq *seqs;
+    const int32_t *out_rows;
+};
+enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b,
+                   const float **logits, struct rc_err *err);
+
+/* Token ids that end an answer (from generation_config / GGUF). */
+const int32_t *mdl_eos(const struct mdl *m, size_t *n);
+
+struct mdl_chat_msg {
+    const char *role; /* "system" "user" "assistant" (developer = system) */
+    const char *content;
+    size_t n_bytes;
+};
+/* Renders the family's template straight to ids: control tokens are inserted by
+ * us, contents are encoded with parse_special off, so a user cannot forge them.
+ * add_generation_prompt: opens the model's turn at the end.
+ * Errors: RC_INVALID (roles out of order: says which message), RC_TOO_LARGE. */
+enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
+                 bool add_generation_prompt, size_t max_tokens,
+                 struct mdl_ids *out, struct rc_err *err);
+
+/* ---------------------------------------------------------------- embedding */
+
+/* Tokens of one input for embedding: prompt (task type), template, truncation.
+ * *truncated is set when truncate allowed a cut. Over the limit without
+ * truncate: RC_TOO_LARGE, err->n tokens, err->limit. */
+enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated,
+                         struct mdl_ids *out, struct rc_err *err);
+/* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]). Sum of
+ * rows <= batch_tokens, n_seqs <= max_seqs' encoder bound (mdl_encode_max_seqs).
+ * out [n_seqs, embed_dim], pooled and normalized as the model's sidecars say. */
+enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                   const uint32_t *offsets, float *out, struct rc_err *err);
+uint32_t mdl_encode_max_seqs(const struct mdl *m);
+/* dims <= embed_dim the model may be cut to; RC_INVALID otherwise, saying why. */
+enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* ipc.h - framing of protobuf messages on a Unix socketpair.
+ *
+ * Transport: AF_UNIX SOCK_SEQPACKET made with ipc_pair. One datagram is one
+ * frame: a 16-byte little-endian header {u32 magic, u32 flags, u64 body_bytes}
+ * followed by the body, or - when the packed body is larger than
+ * IPC_INLINE_MAX - by nothing, with the body in a sealed memfd that travels
+ * beside it (SCM_RIGHTS, flag IPC_F_MEMFD). The reader checks seals
+ * (F_SEAL_SHRINK|GROW|WRITE), size and IPC_BODY_MAX before mapping, so a peer can
+ * neither truncate under our feet nor make us allocate at will.
+ *
+ * Extra descriptors (launcher only) travel with flag IPC_F_FDS; all received
+ * descriptors are close-on-exec; unexpected ones are closed and the frame refused.
+ *
+ * No policy, no logging, no state beyond the descriptor. Thread rule: one
+ * thread per channel. Tests: tests/proto/test_ipc.c, tests/fuzz/fuzz_ipc.c
+ */
+#ifndef INFERD_IPC_H
+#define INFERD_IPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inferd.pb-c.h"
+#include "rc.h"
+
+#define IPC_VERSION 1u
+#define IPC_MAGIC 0x31495049u        /* "IPI1" */
+#define IPC_INLINE_MAX (64u * 1024u) /* packed bytes carried in the datagram */
+#define IPC_BODY_MAX (256ull << 20)  /* packed bytes in a memfd */
+#define IPC_FDS_MAX 4
+
+/* A close-on-exec, SOCK_SEQPACKET pair with send buffers large enough for a
+ * full inline frame. Errors: RC_IO. */
+enum rc ipc_pair(int fds[2], struct rc_err *err);
+
+/* Packs and sends one message. `fd` may be blocking or not.
+ * fds/n_fds: descriptors to pass (borrowed), n_fds <= IPC_FDS_MAX.
+ * Errors: RC_AGAIN socket full (nothing was sent), RC_CLOSED peer gone,
+ * RC_TOO_LARGE over IPC_BODY_MAX, RC_NOMEM, RC_IO. */
+enum rc ipc_send(int fd, const ProtobufCMessage *msg, const int *fds,
+                 size_t n_fds, struct rc_err *err);
+
+/* The same for an already packed body. */
+enum rc ipc_send_packed(int fd, const void *body, size_t n_bytes, const int *fds,
+                        size_t n_fds, struct rc_err *err);
+
+/* Receives one message of type `desc` (&ipc__frame__descriptor or
+ * &ipc__ctl__descriptor). *out is freed with protobuf_c_message_free_unpacked.
+ * out_fds has room for IPC_FDS_MAX; *out_n_fds descriptors now belong to the
+ * caller. Both may be NULL: then any descriptor is an error.
+ * Errors: RC_AGAIN nothing to read (non-blocking), RC_CLOSED end of stream,
+ * RC_FORMAT bad header, seal, size or protobuf, RC_TOO_LARGE, RC_NOMEM, RC_IO. */
+enum rc ipc_recv(int fd, const ProtobufCMessageDescriptor *desc,
+                 ProtobufCMessage **out, int *out_fds, size_t *out_n_fds,
+                 struct rc_err *err);
+
+/* Parses one datagram already in memory (no descriptors); the fuzz target's
+ * door and ipc_recv's own second half. Errors as ipc_recv. */
+enum rc ipc_parse(const void *datagram, size_t n_bytes, int memfd,
+                  const ProtobufCMessageDescriptor *desc, ProtobufCMessage **out,
+                  struct rc_err *err);
+
+/* An Error frame body from err and back. The Ipc__Error borrows err's strings. */
+void ipc_error_from(Ipc__Error *out, const struct rc_err *err);
+void ipc_error_to(struct rc_err *out, const Ipc__Error *in);
+
+#endif

@@ -1,0 +1,28 @@
+/* sup_launcher.h - the tiny parent of all processes.
+ *
+ * Forks the front before any listener exists, then answers its Ctl messages:
+ * lists the models directory, opens a model (openat2 RESOLVE_BENEATH |
+ * NO_MAGICLINKS), makes the socketpair, forks and execs inferd-worker with an
+ * empty environment and only the listed descriptors, reaps, reports deaths.
+ * Reads no byte from a peer but the front's Ctl frames, which it distrusts (the
+ * front can name models and pids it was given, nothing else). SIGTERM/SIGINT:
+ * asks the front to drain (CtlStop), waits the grace, kills.
+ * Tests: tests/supervisor/test_sup_launcher.c
+ */
+#ifndef INFERD_SUP_LAUNCHER_H
+#define INFERD_SUP_LAUNCHER_H
+
+#include "rc.h"
+
+struct sup_conf;
+
+/* Descriptors of an exec'd worker: 0 /dev/null, 1 = 2 = the stderr pipe, and */
+#define SUP_WORKER_CHANNEL_FD 3
+#define SUP_WORKER_ROOT_FD 4
+/* argv: inferd-worker --serve --sandbox=MODE --threads=N */
+
+/* Runs until shutdown; returns the process's exit status. Called by `serve`
+ * with nothing open but the standard descriptors. */
+int sup_launcher_main(const struct sup_conf *conf);
+
+#endif

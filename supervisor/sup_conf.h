@@ -1,0 +1,107 @@
+/* sup_conf.h - every option of the server, in one table.
+ *
+ * SUP_OPTIONS is the single source of the config file's keys, the INFERD_*
+ * environment names, the --flags, their defaults, ranges and help. Precedence:
+ * flag > environment > file > default. An unknown key, a wrong type or a value
+ * out of range is an error that names key, value and expectation.
+ * Immutable after load; every room borrows it. Tests: tests/supervisor/test_sup_conf.c
+ */
+#ifndef INFERD_SUP_CONF_H
+#define INFERD_SUP_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rc.h"
+
+/* X(field, kind, default, min, max, group, help)
+ * key in the file = field; environment = INFERD_ + upper case field; flag =
+ * --field with '-' for '_'. kinds: STR (char *), U64 (uint64_t), BOOL, ENUM (char
+ * *, min = allowed words separated by '|'), LIST (char **, NULL-ended; flag may
+ * repeat, environment splits at ','). For STR/LIST/BOOL min and max are unused. */
+#define SUP_OPTIONS(X)                                                                             \
+    X(host, STR, "127.0.0.1", 0, 0, "listen", "address to listen on; a public one also needs "     \
+      "allow_insecure_public_bind")                                                                \
+    X(port, U64, 8090, 0, 65535, "listen", "TCP port; 0 picks a free one and logs it")             \
+    X(unix_socket, STR, "", 0, 0, "listen", "also listen on this Unix socket path")                \
+    X(allow_insecure_public_bind, BOOL, false, 0, 0, "listen", "permit a host that is not "        \
+      "loopback (there is no TLS: put a proxy in front)")                                          \
+    X(max_connections, U64, 4096, 1, 100000, "listen", "open client connections; more are "        \
+      "accepted and closed with 503")                                                              \
+    X(max_body_bytes, U64, 16777216, 1024, 1073741824, "listen", "largest request body")           \
+    X(max_header_bytes, U64, 32768, 1024, 1048576, "listen", "request line and headers together")  \
+    X(header_timeout_ms, U64, 10000, 100, 600000, "listen", "time to send a whole request head")   \
+    X(body_timeout_ms, U64, 60000, 100, 3600000, "listen", "time to send a whole request body")    \
+    X(idle_timeout_ms, U64, 300000, 1000, 86400000, "listen", "keep-alive time of a quiet "        \
+      "connection")                                                                                \
+    X(write_timeout_ms, U64, 60000, 100, 3600000, "listen", "time a client may take no byte of an "\
+      "answer before it is cut")                                                                   \
+    X(stream_buffer_bytes, U64, 1048576, 16384, 67108864, "listen", "unsent bytes of one stream "  \
+      "before it is paused; at four times this the client is cut")                                 \
+    X(models_dir, STR, "models", 0, 0, "models", "folder whose subfolders and .gguf files are "    \
+      "the models")                                                                                \
+    X(preload, LIST, NULL, 0, 0, "models", "models to load at start")                              \
+    X(max_loaded_models, U64, 10, 1, 1000, "models", "workers kept; the longest idle one is "      \
+      "evicted for a new one")                                                                     \
+    X(keep_alive_s, U64, 300, 0, 31536000, "models", "idle time after which a model is unloaded; " \
+      "0 = never")                                                                                 \
+    X(load_timeout_s, U64, 600, 1, 86400, "models", "time a load may take")                        \
+    X(ctx_tokens, U64, 0, 0, 4194304, "models", "context length; 0 = the model's own, lowered to " \
+      "fit kv_mb")                                                                                 \
+    X(max_seqs, U64, 8, 1, 256, "models", "sequences one worker decodes together")                 \
+    X(batch_tokens, U64, 512, 16, 8192, "models", "rows of one prefill chunk")                     \
+    X(kv_mb, U64, 1024, 1, 1048576, "models", "MiB of KV cache per worker")                        \
+    X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
+    X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
+      "the machine or cgroup")                                                                     \
+    X(kv_dtype, ENUM, "f16", "f16|f32", 0, "models", "number format of the KV cache")              \
+    X(backend, ENUM, "cpu", "cpu", 0, "models", "device that runs the models")                     \
+    X(threads, U64, 0, 0, 1024, "models", "compute threads per worker; 0 = what the cgroup allows")\
+    X(cpu_level, ENUM, "auto", "auto|c|avx2|avx512", 0, "models", "CPU kernels to use")            \
+    X(f32_gemm, ENUM, "auto", "auto|own|openblas", 0, "models", "who multiplies f32 matrices")     \
+    X(max_concurrent_requests, U64, 1024, 0, 100000, "admission", "requests in work or waiting in "\
+      "the whole server; 0 = no limit")                                                            \
+    X(max_queue, U64, 1024, 1, 100000, "admission", "requests in work or waiting per model")       \
+    X(request_timeout_ms, U64, 600000, 0, 86400000, "admission", "total time of one request; 0 = " \
+      "no limit")                                                                                  \
+    X(max_tokens_default, U64, 256, 1, 1048576, "admission", "max_tokens of a request that names " \
+      "none")                                                                                      \
+    X(max_embed_inputs, U64, 2048, 1, 65536, "admission", "inputs of one embedding request")       \
+    X(sandbox, ENUM, "strict", "strict|permissive|off", 0, "safety", "what to do when a sandbox "  \
+      "layer cannot be had")                                                                       \
+    X(worker, STR, "", 0, 0, "safety", "path of inferd-worker; default beside inferd")             \
+    X(hang_timeout_s, U64, 120, 1, 86400, "safety", "a worker silent this long with work in hand " \
+      "is killed")                                                                                 \
+    X(drain_grace_ms, U64, 30000, 0, 3600000, "safety", "time streams get to finish after SIGTERM")\
+    X(log_level, ENUM, "info", "debug|info|warn|error", 0, "watch", "least level written to "      \
+      "stderr")                                                                                    \
+    X(access_log, BOOL, true, 0, 0, "watch", "one log line per finished request")
+
+struct sup_conf {
+#define SUP_T_STR char *
+#define SUP_T_ENUM char *
+#define SUP_T_U64 uint64_t
+#define SUP_T_BOOL bool
+#define SUP_T_LIST char **
+#define X(field, kind, def, min, max, group, help) SUP_T_##kind field;
+    SUP_OPTIONS(X)
+#undef X
+};
+
+/* Fills *out from defaults, then the file (config_path, NULL = none), then the
+ * environment (envp), then flags. argv holds only options; on success *n_used is
+ * how many words were read (stops at the first word that is no option).
+ * Errors: RC_INVALID / RC_IO / RC_NOT_FOUND, err->what = the key. */
+enum rc sup_conf_load(struct sup_conf *out, const char *config_path,
+                      char *const *envp, int argc, char *const *argv,
+                      int *n_used, struct rc_err *err);
+void sup_conf_deinit(struct sup_conf *c);
+/* The options as --help shows them, grouped, with defaults and ranges. */
+void sup_conf_help(FILE *to);
+/* The effective configuration as JSON (for doctor and the start-up log). Caller
+ * frees. */
+char *sup_conf_json(const struct sup_conf *c);
+
+#endif

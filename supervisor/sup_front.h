@@ -1,0 +1,32 @@
+/* sup_front.h - the process that talks to clients.
+ *
+ * Owns the loop, the listeners, the fleet and the metrics; after start it has no
+ * right to open files, make processes or exec (its own sandbox, applied by
+ * sup_front_main before the first listener accepts). Every handler gets a
+ * struct sup_front * as its user pointer.
+ */
+#ifndef INFERD_SUP_FRONT_H
+#define INFERD_SUP_FRONT_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct sup_conf;
+struct sup_fleet;
+struct sup_http;
+struct sup_metrics;
+
+struct sup_front {
+    uv_loop_t loop;
+    const struct sup_conf *conf;
+    struct sup_metrics *metrics;
+    struct sup_fleet *fleet;
+    struct sup_http *http;
+    bool draining;
+    uint32_t active; /* API requests in work, against max_concurrent_requests */
+};
+
+/* ctl_fd: the launcher's channel. Returns the process's exit status. */
+int sup_front_main(const struct sup_conf *conf, int ctl_fd);
+
+#endif

@@ -1,0 +1,77 @@
+/* sup_metrics.h - counters, gauges and histograms, Prometheus text on demand.
+ *
+ * SUP_METRICS is the table of every metric: name, type, up to two label names,
+ * help. A series is made on first use and kept; per metric at most
+ * SUP_SERIES_MAX series exist, later label values share the series "other".
+ * Updated in place by the front's one thread; text is made when scraped.
+ * Add a row for a new metric and its line in docs/operations.md.
+ * Tests: tests/supervisor/test_sup_metrics.c
+ */
+#ifndef INFERD_SUP_METRICS_H
+#define INFERD_SUP_METRICS_H
+
+#include <stddef.h>
+
+#define SUP_SERIES_MAX 512
+
+/* X(id, name, kind, label1, label2, help) */
+#define SUP_METRICS(X)                                                                             \
+    X(HTTP_REQUESTS, "inferd_http_requests_total", COUNTER, "route", "status", "finished requests")\
+    X(HTTP_SECONDS, "inferd_http_request_seconds", HISTOGRAM, "route", NULL, "time from the first "\
+      "byte of a request to the last of its answer")                                               \
+    X(HTTP_CONNS, "inferd_http_connections", GAUGE, NULL, NULL, "open client connections")         \
+    X(HTTP_REFUSED, "inferd_http_refused_total", COUNTER, "reason", NULL, "requests and "          \
+      "connections cut by a limit")                                                                \
+    X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
+      "paused because the client reads slowly")                                                    \
+    X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\
+      "deadline, crashed, poisoned, refused")                                                      \
+    X(TASKS_ACTIVE, "inferd_tasks_active", GAUGE, "model", NULL, "tasks in work or waiting")       \
+    X(TASK_RETRIES, "inferd_task_retries_total", COUNTER, "model", NULL, "tasks sent again after " \
+      "a worker died before their first byte")                                                     \
+    X(TOKENS, "inferd_tokens_total", COUNTER, "model", "kind", "tokens: prompt, completion, embed")\
+    X(TTFT, "inferd_time_to_first_token_seconds", HISTOGRAM, "model", NULL, "request to first token")\
+    X(WORKERS, "inferd_workers", GAUGE, "state", NULL, "workers by state")                         \
+    X(WORKER_DEATHS, "inferd_worker_deaths_total", COUNTER, "model", "cause", "workers that ended "\
+      "unasked: exit, signal, hang, protocol, oom")                                                \
+    X(MODEL_LOADS, "inferd_model_loads_total", COUNTER, "model", "result", "loads: ok, failed, "   \
+      "timeout")                                                                                   \
+    X(MODEL_LOAD_SECONDS, "inferd_model_load_seconds", HISTOGRAM, "model", NULL, "time to load")   \
+    X(MODEL_UNLOADS, "inferd_model_unloads_total", COUNTER, "model", "reason", "idle, evicted, "   \
+      "asked, changed, shutdown")                                                                  \
+    X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting for a load")       \
+    X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", NULL, "bytes reserved: weights, kv, "    \
+      "workspace; and limit")                                                                      \
+    X(KV_USED, "inferd_kv_used_bytes", GAUGE, "model", NULL, "KV cache bytes in use")              \
+    X(SEQS, "inferd_sequences", GAUGE, "model", "state", "sequences running and waiting")          \
+    X(STEPS, "inferd_steps_total", COUNTER, "model", NULL, "batch steps")                          \
+    X(HOT_ALLOCS, "inferd_hot_allocations_total", COUNTER, "model", NULL, "allocations inside "    \
+      "decode steps; anything but 0 is a defect")                                                  \
+    X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
+    X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
+    X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
+
+enum sup_metric {
+#define X(id, name, kind, l1, l2, help) SUP_M_##id,
+    SUP_METRICS(X)
+#undef X
+    SUP_M_COUNT
+};
+
+struct sup_metrics;
+struct sup_series;
+
+struct sup_metrics *sup_metrics_new(void); /* NULL when out of memory */
+void sup_metrics_free(struct sup_metrics **m);
+/* Finds or makes; never NULL (falls back to "other", then a static sink). Labels
+ * the metric does not have are NULL. */
+struct sup_series *sup_series(struct sup_metrics *m, enum sup_metric id,
+                              const char *l1, const char *l2);
+void sup_series_add(struct sup_series *s, double v);     /* counter, gauge */
+void sup_series_set(struct sup_series *s, double v);     /* gauge, counter */
+void sup_series_observe(struct sup_series *s, double v); /* histogram, seconds */
+double sup_series_value(const struct sup_series *s);
+/* Prometheus text format 0.0.4; caller frees; NULL when out of memory. */
+char *sup_metrics_text(const struct sup_metrics *m, size_t *n_bytes);
+
+#endif
