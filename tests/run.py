@@ -1,0 +1,301 @@
+"""run.py - the test runner behind ./tests/run (which installs packages first).
+
+Steps, in order: unit and golden tests (preset dev), the same under asan+ubsan, thread tests under tsan, fuzz targets for
+a few seconds each on their corpora, end-to-end and fault scripts against real processes (dev), end-to-end under asan.
+Every case is counted: a cmocka test, a fuzz target, a case of a script. A thing that cannot run here is skipped with its
+reason, never passed. Logs: build/test-logs/.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOGS = os.path.join(ROOT, "build", "test-logs")
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
+PY_PACKAGES = ["openai==3.57.0"]
+NODE_PACKAGES = ["openai@7.59.0"]
+CMOCKA = re.compile(r"^(?:\d+: )?\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+)")
+CASE = re.compile(r"^(ok|FAIL|skip) - (.*)$")
+
+
+class Totals:
+    def __init__(self):
+        self.passed, self.failed, self.skipped = 0, 0, 0
+        self.fails, self.skips = [], []
+
+    def ok(self, n=1):
+        self.passed += n
+
+    def fail(self, name, why):
+        self.failed += 1
+        self.fails.append(f"{name}: {why}")
+        print(f"  FAIL {name}: {why}", flush=True)
+
+    def skip(self, name, why):
+        self.skipped += 1
+        self.skips.append(f"{name}: {why}")
+        print(f"  skip {name}: {why}", flush=True)
+
+
+T = Totals()
+
+
+def run(cmd, log, timeout, env=None):
+    """Runs cmd with its output in a log; returns (status, text). 124 = timed out."""
+    path = os.path.join(LOGS, log + ".log")
+    with open(path, "w", encoding="utf-8", errors="replace") as out:
+        p = subprocess.Popen(cmd, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                             env={**os.environ, **(env or {})}, start_new_session=True)
+        try:
+            status = p.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, 9)
+            p.wait()
+            status = 124
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return status, f.read()
+
+
+def build(preset):
+    if shutil.which("ccache") and "CMAKE_C_COMPILER_LAUNCHER" not in os.environ:
+        os.environ["CMAKE_C_COMPILER_LAUNCHER"] = "ccache"
+    begin = time.monotonic()
+    status, text = run(["cmake", "--preset", preset], f"configure-{preset}", 300)
+    if status == 0:
+        status, text = run(["cmake", "--build", "--preset", preset], f"build-{preset}", 1500)
+    if status != 0:
+        errors = [line for line in text.splitlines() if "error" in line or "Error" in line][:10]
+        T.fail(f"build {preset}", f"see build/test-logs/build-{preset}.log\n    " + "\n    ".join(errors))
+        return False
+    print(f"built {preset} in {time.monotonic() - begin:.0f} s", flush=True)
+    return True
+
+
+def ctest(preset, args, label):
+    begin = time.monotonic()
+    before = (T.passed, T.failed, T.skipped)
+    bdir = os.path.join(ROOT, "build", preset)
+    listing = subprocess.run(["ctest", "--test-dir", bdir, "-N", *args], capture_output=True, text=True, check=False)
+    names = re.findall(r"Test\s+#\d+: (\S+)", listing.stdout)
+    if not names:
+        T.fail(f"{label}", "no test matched; the build made none")
+        return
+    env = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1",
+           "TSAN_OPTIONS": "halt_on_error=1"}
+    for name in names:
+        status, text = run(["ctest", "--test-dir", bdir, "-R", f"^{re.escape(name)}$", "-V"], f"{preset}-{name}", 900, env)
+        seen_fail = False
+        counted = 0
+        for line in text.splitlines():
+            m = CMOCKA.match(line.strip())
+            if not m:
+                continue
+            if m[1] == "OK":
+                T.ok()
+                counted += 1
+            elif m[1] == "FAILED" and m[2] not in ("tests:", "test(s),"):
+                if not re.match(r"\d+$", m[2]):
+                    T.fail(f"{preset} {name}: {m[2]}", f"build/test-logs/{preset}-{name}.log")
+                    seen_fail = True
+            elif m[1] == "SKIPPED" and not re.match(r"\d+$", m[2]):
+                T.skip(f"{preset} {name}: {m[2]}", "the test says why in its log")
+                counted += 1
+        skipped = re.search(r"\*\*\*Skipped", text)
+        if skipped and counted == 0:
+            why = [re.sub(r"^\d+: ", "", line) for line in text.splitlines() if re.match(r"^\d+: .*[Ss]kip", line)]
+            T.skip(f"{preset} {name}", why[0] if why else "exit 77 without a reason")
+        elif status != 0 and not seen_fail and not skipped:
+            T.fail(f"{preset} {name}", f"exit {status}; build/test-logs/{preset}-{name}.log")
+        elif counted == 0 and not seen_fail and not skipped:
+            T.ok()
+    p, f, s = (a - b for a, b in zip((T.passed, T.failed, T.skipped), before))
+    print(f"{label}: {p} passed, {f} failed, {s} skipped ({time.monotonic() - begin:.0f} s)", flush=True)
+
+
+def step_unit():
+    if build("dev"):
+        ctest("dev", ["-L", "unit|golden"], "unit and golden (dev)")
+
+
+def step_asan():
+    if build("asan"):
+        ctest("asan", ["-L", "unit|golden"], "unit and golden (asan, ubsan)")
+
+
+def step_tsan():
+    if build("tsan"):
+        ctest("tsan", ["-R", "pool|thread|engine|wrk_serve|be_cpu"], "threads (tsan)")
+
+
+def step_fuzz(seconds):
+    if not shutil.which("clang"):
+        T.skip("fuzz", "clang is not installed")
+        return
+    if not build("fuzz"):
+        return
+    src = os.path.join(ROOT, "tests", "fuzz")
+    targets = sorted(n[:-2] for n in os.listdir(src) if n.startswith("fuzz_") and n.endswith(".c"))
+    begin = time.monotonic()
+    failed = 0
+    for t in targets:
+        exe = os.path.join(ROOT, "build", "fuzz", "tests", t)
+        seeds = os.path.join(src, "corpus", t[len("fuzz_"):])
+        work = os.path.join(ROOT, "build", "fuzz-work", t)
+        os.makedirs(work, exist_ok=True)
+        cmd = [exe, work, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-print_final_stats=1",
+               f"-artifact_prefix={work}/"]
+        if os.path.isdir(seeds):
+            cmd.insert(2, seeds)
+        status, text = run(cmd, t, seconds + 120, {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1"})
+        if status == 0:
+            T.ok()
+        else:
+            failed += 1
+            why = next((line for line in text.splitlines() if "ERROR" in line or "SUMMARY" in line), f"exit {status}")
+            T.fail(t, why.strip()[:200])
+    print(f"fuzz: {len(targets)} targets x {seconds} s, {failed} failed ({time.monotonic() - begin:.0f} s)", flush=True)
+
+
+def venv():
+    """A venv with the official clients; None (with a reason) when the registry cannot be reached."""
+    path = os.path.join(CACHE, "test-venv")
+    py = os.path.join(path, "bin", "python")
+    mark = os.path.join(path, ".packages")
+    want = "\n".join(PY_PACKAGES)
+    try:
+        with open(mark, encoding="ascii") as f:
+            if f.read() == want and os.path.exists(py):
+                return py
+    except OSError:
+        pass
+    status, _ = run([sys.executable, "-m", "venv", "--clear", path], "venv", 120)
+    if status == 0:
+        status, _ = run([py, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PY_PACKAGES], "venv-pip", 300)
+    if status != 0:
+        return None
+    with open(mark, "w", encoding="ascii") as f:
+        f.write(want)
+    return py
+
+
+def node_modules():
+    if not shutil.which("node") or not shutil.which("npm"):
+        return None
+    path = os.path.join(CACHE, "test-node")
+    os.makedirs(path, exist_ok=True)
+    mark = os.path.join(path, ".packages")
+    want = "\n".join(NODE_PACKAGES)
+    try:
+        with open(mark, encoding="ascii") as f:
+            if f.read() == want:
+                return path
+    except OSError:
+        pass
+    status, _ = run(["npm", "install", "--prefix", path, "--no-audit", "--no-fund", "--silent", *NODE_PACKAGES], "npm", 300)
+    if status != 0:
+        return None
+    with open(mark, "w", encoding="ascii") as f:
+        f.write(want)
+    return path
+
+
+def models():
+    cmd = [sys.executable, os.path.join(ROOT, "tests", "models", "get")]
+    r = subprocess.run(cmd, stdout=subprocess.PIPE, text=True, check=False)
+    return r.stdout.strip() if r.returncode == 0 else None
+
+
+def scripts(folder, preset, label, only=None, timeout=600):
+    """Each tests/<folder>/*.py is a script whose cases print `ok - `, `FAIL - `, `skip - ` lines; 77 = all skipped."""
+    begin = time.monotonic()
+    before = (T.passed, T.failed, T.skipped)
+    src = os.path.join(ROOT, "tests", folder)
+    names = sorted(n for n in os.listdir(src) if n.endswith(".py") and not n.startswith("inferd_") and n != "__init__.py")
+    if only:
+        names = [n for n in names if re.search(only, n)]
+    py = venv() or sys.executable
+    env = {"INFERD_BIN": os.path.join(ROOT, "build", preset), "INFERD_PRESET": preset,
+           "PYTHONPATH": os.path.join(ROOT, "tests", "e2e"), "PYTHONUNBUFFERED": "1"}
+    weights = models()
+    if weights:
+        env["INFERD_TEST_MODELS"] = weights
+    nm = node_modules()
+    if nm:
+        env["INFERD_TEST_NODE"] = nm
+    for n in names:
+        status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env)
+        seen = fails = 0
+        for line in text.splitlines():
+            m = CASE.match(line)
+            if not m:
+                continue
+            seen += 1
+            if m[1] == "ok":
+                T.ok()
+            elif m[1] == "skip":
+                T.skip(f"{preset} {folder}/{n}", m[2])
+            else:
+                fails += 1
+                T.fail(f"{preset} {folder}/{n}", m[2])
+        if status not in (0, 77) and not fails:
+            T.fail(f"{preset} {folder}/{n}", f"exit {status}; build/test-logs/{preset}-{folder}-{n[:-3]}.log")
+        elif seen == 0 and status == 0:
+            T.fail(f"{preset} {folder}/{n}", "reported no case")
+    p, f, s = (a - b for a, b in zip((T.passed, T.failed, T.skipped), before))
+    print(f"{label}: {p} passed, {f} failed, {s} skipped ({time.monotonic() - begin:.0f} s)", flush=True)
+
+
+def main():
+    steps = ["unit", "e2e", "fault", "asan", "e2e-asan", "tsan", "fuzz"]
+    p = argparse.ArgumentParser(prog="tests/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", help="comma list of steps: " + ", ".join(steps))
+    p.add_argument("--match", help="end-to-end scripts whose name matches this regular expression")
+    p.add_argument("--fuzz-seconds", type=int, default=8, help="per target (default 8)")
+    p.add_argument("--list", action="store_true", help="print the steps and stop")
+    a = p.parse_args()
+    if a.list:
+        print("\n".join(steps))
+        return 0
+    chosen = a.only.split(",") if a.only else steps
+    bad = [s for s in chosen if s not in steps]
+    if bad:
+        p.error(f"unknown step {bad[0]!r}; steps are {', '.join(steps)}")
+    os.makedirs(LOGS, exist_ok=True)
+    begin = time.monotonic()
+    for s in steps:
+        if s not in chosen:
+            continue
+        print(f"== {s}", flush=True)
+        if s == "unit":
+            step_unit()
+        elif s == "asan":
+            step_asan()
+        elif s == "tsan":
+            step_tsan()
+        elif s == "fuzz":
+            step_fuzz(a.fuzz_seconds)
+        elif s == "e2e" and build("dev"):
+            scripts("e2e", "dev", "end to end (dev)", a.match)
+        elif s == "fault" and build("dev"):
+            scripts("fault", "dev", "faults (dev)", a.match)
+        elif s == "e2e-asan" and build("asan"):
+            scripts("e2e", "asan", "end to end (asan)", a.match)
+    if T.skips:
+        print("skipped:")
+        for s in T.skips:
+            print(f"  {s}")
+    if T.fails:
+        print("failed:")
+        for f in T.fails:
+            print(f"  {f}")
+    print(f"took {time.monotonic() - begin:.0f} s")
+    print(f"{T.passed} passed, {T.failed} failed, {T.skipped} skipped")
+    return 1 if T.failed or T.passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
