@@ -6,7 +6,8 @@
  * IPC_INLINE_MAX - by nothing, with the body in a sealed memfd that travels
  * beside it (SCM_RIGHTS, flag IPC_F_MEMFD). The reader checks seals
  * (F_SEAL_SHRINK|GROW|WRITE), size and IPC_BODY_MAX before mapping, so a peer can
- * neither truncate under our feet nor make us allocate at will.
+ * neither truncate under our feet nor make us allocate at will: what protobuf-c may
+ * allocate for one frame is bounded by its size (ipc.c, unpack_budget).
  *
  * Extra descriptors (launcher only) travel with flag IPC_F_FDS; all received
  * descriptors are close-on-exec; unexpected ones are closed and the frame refused.
@@ -29,6 +30,9 @@
 #define IPC_INLINE_MAX (64u * 1024u) /* packed bytes carried in the datagram */
 #define IPC_BODY_MAX (256ull << 20)  /* packed bytes in a memfd */
 #define IPC_FDS_MAX 4
+#define IPC_HEAD_BYTES 16
+#define IPC_F_MEMFD 1u /* body in the first descriptor, datagram is the header only */
+#define IPC_F_FDS 2u   /* descriptors for the reader follow (after the memfd, if any) */
 
 /* A close-on-exec, SOCK_SEQPACKET pair with send buffers large enough for a
  * full inline frame. Errors: RC_IO. */
@@ -61,7 +65,13 @@ enum rc ipc_parse(const void *datagram, size_t n_bytes, int memfd,
                   const ProtobufCMessageDescriptor *desc, ProtobufCMessage **out,
                   struct rc_err *err);
 
-/* An Error frame body from err and back. The Ipc__Error borrows err's strings. */
+/* True for well-formed UTF-8 (no surrogates, no overlong forms, <= U+10FFFF). NUL
+ * is allowed. */
+bool ipc_utf8_valid(const void *s, size_t n_bytes);
+
+/* An Error frame body from err and back. The Ipc__Error borrows err's strings.
+ * _to distrusts its input: bytes that are not UTF-8 become '?', an unknown code (or
+ * OK, which is no error) becomes RC_INTERNAL, long text is cut at a character. */
 void ipc_error_from(Ipc__Error *out, const struct rc_err *err);
 void ipc_error_to(struct rc_err *out, const Ipc__Error *in);
 
