@@ -79,6 +79,16 @@
       "stderr")                                                                                    \
     X(access_log, BOOL, true, 0, 0, "watch", "one log line per finished request")
 
+/* Where a value came from, least to strongest. */
+enum sup_conf_from { SUP_FROM_DEFAULT, SUP_FROM_FILE, SUP_FROM_ENV, SUP_FROM_FLAG };
+
+enum sup_option {
+#define X(field, kind, def, min, max, group, help) SUP_OPT_##field,
+    SUP_OPTIONS(X)
+#undef X
+    SUP_OPT_COUNT
+};
+
 struct sup_conf {
 #define SUP_T_STR char *
 #define SUP_T_ENUM char *
@@ -88,7 +98,12 @@ struct sup_conf {
 #define X(field, kind, def, min, max, group, help) SUP_T_##kind field;
     SUP_OPTIONS(X)
 #undef X
+    unsigned char from[SUP_OPT_COUNT]; /* enum sup_conf_from of each option */
 };
+
+/* INFERD_* names that are no options: read by the commands, not by the server.
+ * Names that begin with INFERD_TEST_ are left to the test suite. NULL-ended. */
+extern const char *const sup_conf_env_exempt[];
 
 /* Fills *out from defaults, then the file (config_path, NULL = none), then the
  * environment (envp), then flags. argv holds only options; on success *n_used is
@@ -100,6 +115,13 @@ enum rc sup_conf_load(struct sup_conf *out, const char *config_path,
 void sup_conf_deinit(struct sup_conf *c);
 /* The options as --help shows them, grouped, with defaults and ranges. */
 void sup_conf_help(FILE *to);
+/* The same table as the page docs/configuration.md (a test compares the two). */
+void sup_conf_markdown(FILE *to);
+/* "port", "default|file|environment|flag" of one option. */
+const char *sup_conf_name(enum sup_option o);
+const char *sup_conf_origin(const struct sup_conf *c, enum sup_option o);
+/* True for 127.0.0.0/8, ::1, their mapped forms and "localhost". */
+bool sup_conf_is_loopback(const char *host);
 /* The effective configuration as JSON (for doctor and the start-up log). Caller
  * frees. */
 char *sup_conf_json(const struct sup_conf *c);
