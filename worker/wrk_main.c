@@ -1,10 +1,123 @@
-/* wrk_main.c - entry of `inferd-worker`. */
+/* wrk_main.c - entry of `inferd-worker`: which mode, with which words.
+ *
+ * Modes are a table; each owns its options. The mode and the sandbox come from
+ * the command line alone, set by the launcher: nothing on the channel can change
+ * them. Tests: tests/worker/test_wrk_serve.c
+ */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-int main(int argc, char **argv)
+#include "wrk_doctor.h"
+#include "wrk_sandbox.h"
+#include "wrk_serve.h"
+#include "wrk_start.h"
+
+#define CHANNEL_FD 3 /* SUP_WORKER_CHANNEL_FD, SUP_WORKER_ROOT_FD */
+#define ROOT_FD 4
+#define THREADS_MAX 1024
+
+static const char usage[] =
+    "usage: inferd-worker --serve --sandbox=strict|permissive|off [--threads=N]\n"
+    "           serves one model: channel on descriptor 3, model on descriptor 4\n"
+    "       inferd-worker --doctor [--sandbox=MODE]\n"
+    "           says what holds on this machine, one JSON object a line\n"
+    "       inferd-worker --version\n"
+    "inferd starts this program; people rarely do.\n";
+
+struct args {
+    enum wrk_sandbox_mode sandbox;
+    unsigned threads;
+};
+
+static int bad(const char *arg)
+{
+    fprintf(stderr, "inferd-worker: unknown or malformed argument '%s'\n%s", arg, usage);
+    return WRK_EXIT_USAGE;
+}
+
+/* --sandbox=MODE and --threads=N; index of the first bad argument, 0 = none. */
+static int parse_common(int argc, char **argv, struct args *a)
+{
+    for (int i = 2; i < argc; i++) {
+        char *end;
+
+        if (strncmp(argv[i], "--sandbox=", 10) == 0) {
+            if (!wrk_sandbox_mode_parse(argv[i] + 10, &a->sandbox))
+                return i;
+        } else if (strncmp(argv[i], "--threads=", 10) == 0) {
+            unsigned long n = strtoul(argv[i] + 10, &end, 10);
+            if (argv[i][10] < '0' || argv[i][10] > '9' || *end != '\0' || n > THREADS_MAX)
+                return i;
+            a->threads = (unsigned)n;
+        } else {
+            return i;
+        }
+    }
+    return 0;
+}
+
+static int serve_main(int argc, char **argv)
+{
+    struct args a = {.sandbox = WRK_SANDBOX_STRICT};
+    int i = parse_common(argc, argv, &a);
+    struct wrk_serve_opts o;
+
+    if (i != 0)
+        return bad(argv[i]);
+    o = (struct wrk_serve_opts){
+        .sandbox = a.sandbox,
+        .n_threads = a.threads != 0 ? a.threads : wrk_start_cpus(),
+        .channel_fd = CHANNEL_FD,
+        .root_fd = ROOT_FD,
+    };
+    return wrk_serve(&o);
+}
+
+static int doctor_main(int argc, char **argv)
+{
+    struct args a = {.sandbox = WRK_SANDBOX_STRICT};
+    int i = parse_common(argc, argv, &a);
+
+    if (i != 0)
+        return bad(argv[i]);
+    return wrk_doctor(a.sandbox, a.threads != 0 ? a.threads : wrk_start_cpus());
+}
+
+static int version_main(int argc, char **argv)
+{
+    if (argc > 2)
+        return bad(argv[2]);
+    puts("inferd-worker " INFERD_VERSION);
+    return WRK_EXIT_OK;
+}
+
+static int help_main(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    puts("inferd-worker " INFERD_VERSION);
-    return 0;
+    fputs(usage, stdout);
+    return WRK_EXIT_OK;
+}
+
+static const struct {
+    const char *word;
+    int (*run)(int argc, char **argv);
+} modes[] = {
+    {"--serve", serve_main},
+    {"--doctor", doctor_main},
+    {"--version", version_main},
+    {"--help", help_main},
+};
+
+int main(int argc, char **argv)
+{
+    wrk_start_restore();
+    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++)
+        if (strcmp(argv[1], modes[i].word) == 0)
+            return modes[i].run(argc, argv);
+    if (argc > 1)
+        return bad(argv[1]);
+    fputs(usage, stderr);
+    return WRK_EXIT_USAGE;
 }

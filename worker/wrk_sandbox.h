@@ -42,4 +42,12 @@ enum rc wrk_sandbox_apply(enum wrk_sandbox_mode mode, int channel_fd,
                           int root_fd, unsigned n_threads,
                           struct wrk_sandbox_report *report, struct rc_err *err);
 
+/* No new threads from now on: killed on violation. Call when the pool stands
+ * and wrk_sandbox_apply has run (its no-new-privs is needed). Errors:
+ * RC_UNSUPPORTED. */
+enum rc wrk_sandbox_seal(struct rc_err *err);
+
+/* "strict" "permissive" "off"; false for another word. */
+bool wrk_sandbox_mode_parse(const char *word, enum wrk_sandbox_mode *out);
+
 #endif

@@ -1,0 +1,73 @@
+/* wrk_doctor.c - the sandbox and the kernels, tried on this machine, as JSON.
+ *
+ * The sandbox is applied in a child, so that its end (a kill by seccomp included)
+ * can be told; checks of the backend run inside that child, behind the sandbox,
+ * because that is where they must work. Prints nothing of a model or a request.
+ * Tests: tests/worker/test_wrk_serve.c
+ */
+#include "wrk_doctor.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+static void print_line(json_t *obj)
+{
+    char *s = obj != NULL ? json_dumps(obj, JSON_COMPACT) : NULL;
+
+    if (s != NULL)
+        printf("%s\n", s);
+    free(s);
+    json_decref(obj);
+}
+
+static void check(const char *name, bool ok, const char *detail)
+{
+    print_line(json_pack("{s:s, s:b, s:s}", "check", name, "ok", ok, "detail", detail));
+}
+
+static int child(enum wrk_sandbox_mode mode, unsigned n_threads)
+{
+    struct wrk_sandbox_report r;
+    struct rc_err err = RC_ERR_INIT;
+    enum rc rc = wrk_sandbox_apply(mode, -1, -1, n_threads, &r, &err);
+    char text[128];
+
+    for (size_t i = 0; i < r.n; i++)
+        print_line(json_pack("{s:s, s:b, s:s}", "layer", r.layer[i].name, "holds", r.layer[i].holds,
+                             "detail", r.layer[i].detail));
+    check("sandbox", rc == RC_OK, rc == RC_OK ? "a worker can start in this mode" : err.msg);
+    snprintf(text, sizeof(text), "%u (affinity and cgroup quota)", n_threads);
+    check("threads", true, text);
+    fflush(stdout);
+    return rc == RC_OK ? 0 : 1;
+}
+
+int wrk_doctor(enum wrk_sandbox_mode mode, unsigned n_threads)
+{
+    int status = 0;
+    pid_t pid;
+
+    fflush(stdout);
+    if ((pid = fork()) == 0)
+        _exit(child(mode, n_threads));
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+        check("sandbox", false, "the trial process could not be started");
+        return 1;
+    }
+    if (WIFSIGNALED(status)) {
+        char text[96];
+
+        snprintf(text, sizeof(text), "the trial process was killed by signal %d (%s)%s",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)),
+                 WTERMSIG(status) == SIGSYS ? ": a system call outside the allowlist" : "");
+        check("sandbox", false, text);
+        return 1;
+    }
+    return WEXITSTATUS(status);
+}
