@@ -1,0 +1,442 @@
+/* sup_launcher.c - the parent of all: one poll loop over signals and the front.
+ *
+ * Serves the front's Ctl frames by the table below and nothing else; keeps a list
+ * of the workers it made, so that a front gone mad can name only those. Blocks
+ * nowhere but in poll, in the walk of the models directory, and for at most
+ * SEND_WAIT_MS on a front that does not read.
+ *
+ * Always true: when this process ends, for whatever reason, so do all others
+ * (parent-death signal); when the front ends, everything ends. Single-threaded:
+ * the parent-death signal is tied to the thread that forks.
+ * Tests: tests/supervisor/test_sup_launcher.c, tests/fault/
+ */
+#include "sup_launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ipc.h"
+#include "sup_launcher_impl.h"
+#include "sup_log.h"
+#include "sup_scan.h"
+#include "sup_spawn.h"
+
+#define WORKERS_MAX 4096
+#define SEND_WAIT_MS 5000
+#define KILL_SLACK_MS 5000 /* after the drain's grace */
+
+struct launcher {
+    const struct sup_conf *conf;
+    int ctl_fd, sig_fd, exe_fd;
+    pid_t front_pid;
+    int front_status;
+    bool front_gone, front_broken;
+    pid_t *worker;
+    size_t n_workers, cap_workers;
+    bool stopping, cut; /* asked to end; ended by force */
+    int64_t kill_at_ms; /* while stopping */
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* ----------------------------------------------------------- to the front */
+
+static void front_broke(struct launcher *l, const char *why)
+{
+    if (l->front_broken)
+        return;
+    l->front_broken = true;
+    SUP_LOG(SUP_ERROR, "front_channel_broken", SUP_S("why", why));
+    kill(l->front_pid, SIGKILL);
+}
+
+static void tell(struct launcher *l, Ipc__Ctl *c, const int *fds, size_t n_fds)
+{
+    struct rc_err err = RC_ERR_INIT;
+    enum rc rc;
+
+    if (l->front_broken || l->front_gone)
+        return;
+    while ((rc = ipc_send(l->ctl_fd, &c->base, fds, n_fds, &err)) == RC_AGAIN) {
+        struct pollfd p = {.fd = l->ctl_fd, .events = POLLOUT};
+
+        if (poll(&p, 1, SEND_WAIT_MS) == 0) {
+            front_broke(l, "the front does not read");
+            return;
+        }
+    }
+    if (rc != RC_OK && rc != RC_CLOSED) /* CLOSED: its exit is about to be reaped */
+        front_broke(l, err.msg);
+}
+
+/* ---------------------------------------------------------- what it may ask */
+
+static void on_scan(struct launcher *l, const Ipc__Ctl *in)
+{
+    Ipc__Ctl c = IPC__CTL__INIT;
+    Ipc__CtlModels list = IPC__CTL_MODELS__INIT;
+    Ipc__CtlModel *m = NULL, **ptr = NULL;
+    struct rc_err err = RC_ERR_INIT;
+    struct sup_scan s = {0};
+
+    if (sup_scan_run(&s, l->conf->models_dir, &err) != RC_OK)
+        SUP_LOG(SUP_WARN, "models_dir_unreadable", SUP_S("error", err.msg));
+    if (s.n && (!(m = calloc(s.n, sizeof(*m))) || !(ptr = calloc(s.n, sizeof(*ptr))))) {
+        s.truncated = true;
+        goto out;
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        ipc__ctl_model__init(&m[i]);
+        m[i].id = s.model[i].id;
+        m[i].is_dir = s.model[i].is_dir;
+        m[i].bytes = s.model[i].bytes;
+        m[i].identity.data = s.model[i].identity;
+        m[i].identity.len = SUP_IDENTITY_BYTES;
+        ptr[i] = &m[i];
+    }
+    list.models = ptr;
+    list.n_models = s.n;
+out:
+    list.truncated = s.truncated;
+    c.body_case = IPC__CTL__BODY_MODELS;
+    c.models = &list;
+    tell(l, &c, NULL, 0);
+    free(m);
+    free(ptr);
+    sup_scan_deinit(&s);
+}
+
+static enum rc spawn(struct launcher *l, const Ipc__CtlSpawn *sp, struct sup_spawned *w,
+                     struct sup_scan_model *facts, struct rc_err *err)
+{
+    int root_fd = -1;
+    enum rc rc;
+
+    if (l->stopping && l->cut)
+        return rc_fail(err, RC_UNLOADING, "the server is shutting down");
+    if (l->n_workers == l->cap_workers) {
+        size_t cap = l->cap_workers ? l->cap_workers * 2 : 16;
+        pid_t *p = cap <= WORKERS_MAX ? realloc(l->worker, cap * sizeof(*p)) : NULL;
+
+        if (!p)
+            return rc_fail(err, RC_BUSY, "%zu workers are running, no more can be kept",
+                           l->n_workers);
+        l->worker = p;
+        l->cap_workers = cap;
+    }
+    if ((rc = sup_scan_open(&root_fd, facts, l->conf->models_dir, sp->id, err)) != RC_OK)
+        return rc;
+    rc = sup_spawn_worker(w, l->exe_fd, root_fd, l->conf->sandbox, sp->probe ? 1 : l->conf->threads,
+                          err);
+    close(root_fd);
+    if (rc == RC_OK)
+        l->worker[l->n_workers++] = w->pid;
+    return rc;
+}
+
+static void on_spawn(struct launcher *l, const Ipc__Ctl *in)
+{
+    Ipc__Ctl c = IPC__CTL__INIT;
+    Ipc__CtlSpawned ok = IPC__CTL_SPAWNED__INIT;
+    Ipc__CtlSpawnFailed no = IPC__CTL_SPAWN_FAILED__INIT;
+    struct rc_err err = RC_ERR_INIT;
+    struct sup_scan_model facts = {0};
+    struct sup_spawned w;
+    enum rc rc = spawn(l, in->spawn, &w, &facts, &err);
+
+    if (rc != RC_OK) {
+        no.req = in->spawn->req;
+        no.code = (uint32_t)rc;
+        no.message.data = (uint8_t *)err.msg;
+        no.message.len = strlen(err.msg);
+        c.body_case = IPC__CTL__BODY_SPAWN_FAILED;
+        c.spawn_failed = &no;
+        tell(l, &c, NULL, 0);
+        return;
+    }
+    ok.req = in->spawn->req;
+    ok.pid = (uint32_t)w.pid;
+    ok.identity.data = facts.identity;
+    ok.identity.len = SUP_IDENTITY_BYTES;
+    c.body_case = IPC__CTL__BODY_SPAWNED;
+    c.spawned = &ok;
+    tell(l, &c, (int[]){w.channel_fd, w.stderr_fd}, 2);
+    close(w.channel_fd);
+    close(w.stderr_fd);
+}
+
+static void on_kill(struct launcher *l, const Ipc__Ctl *in)
+{
+    /* A pid in the list is not reaped yet, so it cannot have been reused. */
+    for (size_t i = 0; i < l->n_workers; i++)
+        if ((uint32_t)l->worker[i] == in->kill->pid)
+            kill(l->worker[i], SIGKILL);
+}
+
+static const struct {
+    Ipc__Ctl__BodyCase message;
+    void (*handler)(struct launcher *l, const Ipc__Ctl *in);
+} ctl_cmds[] = {
+    {IPC__CTL__BODY_SCAN, on_scan},
+    {IPC__CTL__BODY_SPAWN, on_spawn},
+    {IPC__CTL__BODY_KILL, on_kill},
+};
+
+static void on_ctl(struct launcher *l)
+{
+    ProtobufCMessage *m = NULL;
+    struct rc_err err = RC_ERR_INIT;
+    enum rc rc = ipc_recv(l->ctl_fd, &ipc__ctl__descriptor, &m, NULL, NULL, &err);
+    const Ipc__Ctl *c = (const Ipc__Ctl *)m;
+
+    if (rc == RC_AGAIN)
+        return;
+    if (rc != RC_OK) {
+        if (rc != RC_CLOSED)
+            front_broke(l, err.msg);
+        close(l->ctl_fd);
+        l->ctl_fd = -1;
+        l->front_broken = true;
+        return;
+    }
+    for (size_t i = 0; i < sizeof(ctl_cmds) / sizeof(ctl_cmds[0]); i++)
+        if (ctl_cmds[i].message == c->body_case) {
+            ctl_cmds[i].handler(l, c);
+            protobuf_c_message_free_unpacked(m, NULL);
+            return;
+        }
+    protobuf_c_message_free_unpacked(m, NULL);
+    front_broke(l, "a message the front may not send");
+}
+
+/* ------------------------------------------------------------------ signals */
+
+static void kill_workers(struct launcher *l)
+{
+    for (size_t i = 0; i < l->n_workers; i++)
+        kill(l->worker[i], SIGKILL);
+}
+
+static void cut_all(struct launcher *l, const char *why)
+{
+    if (l->cut)
+        return;
+    l->cut = true;
+    SUP_LOG(SUP_WARN, "shutdown_forced", SUP_S("why", why));
+    kill_workers(l);
+    if (!l->front_gone)
+        kill(l->front_pid, SIGKILL);
+}
+
+static void on_stop_signal(struct launcher *l, int sig)
+{
+    Ipc__Ctl c = IPC__CTL__INIT;
+    Ipc__CtlStop stop = IPC__CTL_STOP__INIT;
+
+    if (l->stopping) {
+        cut_all(l, "second signal");
+        return;
+    }
+    l->stopping = true;
+    l->kill_at_ms = now_ms() + (int64_t)l->conf->drain_grace_ms + KILL_SLACK_MS;
+    SUP_LOG(SUP_INFO, "shutdown", SUP_I("signal", sig), SUP_I("grace_ms", l->conf->drain_grace_ms));
+    c.body_case = IPC__CTL__BODY_STOP;
+    c.stop = &stop;
+    tell(l, &c, NULL, 0);
+}
+
+static void on_dead(struct launcher *l, pid_t pid, int status)
+{
+    Ipc__Ctl c = IPC__CTL__INIT;
+    Ipc__CtlExited e = IPC__CTL_EXITED__INIT;
+
+    if (pid == l->front_pid) {
+        l->front_gone = true;
+        l->front_status = status;
+        return;
+    }
+    for (size_t i = 0; i < l->n_workers; i++)
+        if (l->worker[i] == pid) {
+            l->worker[i] = l->worker[--l->n_workers];
+            break;
+        }
+    e.pid = (uint32_t)pid;
+    e.status = status;
+    c.body_case = IPC__CTL__BODY_EXITED;
+    c.exited = &e;
+    tell(l, &c, NULL, 0);
+}
+
+static void reap(struct launcher *l)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        on_dead(l, pid, status);
+}
+
+static void on_signals(struct launcher *l)
+{
+    struct signalfd_siginfo si;
+
+    while (read(l->sig_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+        if (si.ssi_signo == SIGCHLD)
+            reap(l);
+        else
+            on_stop_signal(l, (int)si.ssi_signo);
+    }
+}
+
+/* --------------------------------------------------------------------- life */
+
+static void harden(const struct sup_conf *conf)
+{
+    const struct rlimit none = {0, 0};
+
+    signal(SIGPIPE, SIG_IGN);
+    setrlimit(RLIMIT_CORE, &none);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        SUP_LOG(SUP_WARN, "no_new_privs_failed", SUP_S("error", strerror(errno)));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they ptrace themselves */
+    if (strcmp(conf->sandbox, "off") != 0)
+        prctl(PR_SET_DUMPABLE, 0);
+#endif
+}
+
+static void std_fds(void)
+{
+    /* A missing standard descriptor would be taken by a socket, and printed into. */
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+            _exit(1);
+}
+
+static enum rc start(struct launcher *l, sup_front_fn front, struct rc_err *err)
+{
+    pid_t self = getpid();
+    sigset_t set, old;
+    int pair[2];
+    enum rc rc;
+
+    if (sodium_init() < 0)
+        return rc_fail(err, RC_INTERNAL, "libsodium cannot start");
+    if ((rc = sup_spawn_find(&l->exe_fd, l->conf, err)) != RC_OK)
+        return rc;
+    if ((rc = ipc_pair(pair, err)) != RC_OK)
+        return rc;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    fcntl(pair[1], F_SETFL, O_NONBLOCK);
+    if ((l->front_pid = fork()) == 0) {
+        if (!sup_spawn_tie(self))
+            _exit(126);
+        close(pair[0]);
+        close(l->exe_fd);
+        /* stopping is the launcher's word (CtlStop), not a signal's */
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        exit(front(l->conf, pair[1]));
+    }
+    close(pair[1]);
+    l->ctl_fd = pair[0];
+    if (l->front_pid < 0)
+        return rc_fail(err, RC_IO, "fork: %s", strerror(errno));
+    l->sig_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l->sig_fd < 0) {
+        kill(l->front_pid, SIGKILL);
+        return rc_fail(err, RC_IO, "signalfd: %s", strerror(errno));
+    }
+    return RC_OK;
+}
+
+static int poll_timeout(const struct launcher *l)
+{
+    int64_t left;
+
+    if (!l->stopping || l->cut)
+        return -1;
+    left = l->kill_at_ms - now_ms();
+    return left <= 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
+}
+
+static int finish(struct launcher *l)
+{
+    bool clean = WIFEXITED(l->front_status) && WEXITSTATUS(l->front_status) == 0;
+    int status = 1;
+
+    kill_workers(l);
+    while (l->n_workers > 0 && waitpid(-1, NULL, 0) > 0)
+        l->n_workers--;
+    if (l->stopping && clean && !l->cut) {
+        SUP_LOG(SUP_INFO, "stopped", SUP_B("clean", true));
+        return 0;
+    }
+    /* A front that refused to start (a busy port) said why itself. */
+    if (WIFEXITED(l->front_status) && WEXITSTATUS(l->front_status) != 0)
+        status = WEXITSTATUS(l->front_status);
+    SUP_LOG(SUP_ERROR, "front_ended",
+            SUP_I("exit", WIFEXITED(l->front_status) ? WEXITSTATUS(l->front_status) : -1),
+            SUP_I("signal", WIFSIGNALED(l->front_status) ? WTERMSIG(l->front_status) : 0),
+            SUP_B("asked", l->stopping));
+    return status;
+}
+
+int sup_launcher_run(const struct sup_conf *conf, sup_front_fn front)
+{
+    struct launcher l = {.conf = conf, .ctl_fd = -1, .sig_fd = -1, .exe_fd = -1};
+    struct rc_err err = RC_ERR_INIT;
+    int status;
+
+    std_fds();
+    harden(conf);
+    if (start(&l, front, &err) != RC_OK) {
+        SUP_LOG(SUP_ERROR, "start_failed", SUP_S("error", err.msg));
+        return 1;
+    }
+    while (!l.front_gone) {
+        struct pollfd p[2] = {{.fd = l.sig_fd, .events = POLLIN},
+                              {.fd = l.ctl_fd, .events = POLLIN}};
+
+        if (poll(p, 2, poll_timeout(&l)) < 0 && errno != EINTR)
+            break;
+        if (p[0].revents)
+            on_signals(&l);
+        if (p[1].revents && l.ctl_fd >= 0 && !l.front_gone)
+            on_ctl(&l);
+        if (l.stopping && !l.cut && now_ms() >= l.kill_at_ms)
+            cut_all(&l, "the drain took too long");
+    }
+    status = finish(&l);
+    if (l.ctl_fd >= 0)
+        close(l.ctl_fd);
+    close(l.sig_fd);
+    close(l.exe_fd);
+    free(l.worker);
+    return status;
+}
