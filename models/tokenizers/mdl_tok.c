@@ -1,0 +1,59 @@
+/* mdl_tok.c - birth and death of a tokenizer, and UTF-8 writing.
+ * Tests: tests/models/test_mdl_tok.c
+ */
+#include "mdl_tok_impl.h"
+
+#include <stdlib.h>
+
+struct mdl_tok *tok_alloc(void)
+{
+    struct mdl_tok *t = calloc(1, sizeof(*t));
+
+    if (t) {
+        t->bos = t->eos = -1;
+        t->bpe.unk = t->wp.unk = -1;
+    }
+    return t;
+}
+
+void mdl_tok_free(struct mdl_tok **tp)
+{
+    struct mdl_tok *t = *tp;
+
+    *tp = NULL;
+    if (!t)
+        return;
+    tok_vocab_deinit(&t->vocab);
+    tok_trie_deinit(&t->raw);
+    tok_trie_deinit(&t->normed);
+    tok_bpe_deinit(&t->bpe);
+    free(t->text.arena);
+    free(t->text.at);
+    free(t->first.arena);
+    free(t->first.at);
+    free(t);
+}
+
+size_t tok_utf8_put(char *out, uint32_t cp)
+{
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        out[0] = (char)(0xC0 | cp >> 6);
+        out[1] = (char)(0x80 | (cp & 0x3F));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xE0 | cp >> 12);
+        out[1] = (char)(0x80 | (cp >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (cp & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | cp >> 18);
+    out[1] = (char)(0x80 | (cp >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (cp & 0x3F));
+    return 4;
+}

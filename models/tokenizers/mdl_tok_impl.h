@@ -1,0 +1,253 @@
+/* mdl_tok_impl.h - private face of the tokenizer room.
+ *
+ * A tokenizer is data: lists of steps (normalizers, pre-tokenizers), one model,
+ * a template and a decoder, filled in by a loader (mdl_tok_json.c,
+ * mdl_tok_gguf.c) and run by mdl_tok_encode.c. A new kind adds an enum value, a
+ * case where steps are run, and a file. Nothing here changes after load.
+ * Tests: tests/models/test_mdl_tok_*.c
+ */
+#ifndef INFERD_MDL_TOK_IMPL_H
+#define INFERD_MDL_TOK_IMPL_H
+
+#include "mdl_tok.h"
+
+#include <string.h>
+
+#define TOK_MAX_IDS (1u << 22)
+#define TOK_MAX_STEPS 8
+#define TOK_MAX_TEMPLATE 16
+#define TOK_MAX_STR 64               /* bytes of a Replace pattern or content */
+#define TOK_PIECE_LIMIT (MDL_PIECE_MAX - 8) /* longest spelling accepted */
+#define TOK_MAX_TEXT (1u << 30)      /* bytes of one text */
+
+enum tok_flag {
+    TOK_USED = 1,
+    TOK_SPECIAL = 2,
+    TOK_BYTE = 4,    /* <0xXX> and the decoder knows such pieces */
+    TOK_NO_JOIN = 8, /* never the result of a merge */
+};
+
+/* ------------------------------------------------------------- vocabulary */
+
+struct tok_vocab {
+    uint32_t n_ids;
+    char *arena;     /* spellings, one after the other */
+    uint32_t *at;    /* n_ids + 1 */
+    uint8_t *flags;  /* enum tok_flag */
+    uint32_t *slots; /* id + 1 by spelling */
+    uint32_t mask;
+    uint32_t longest; /* bytes */
+};
+
+/* A spelling while loading; s NULL = id unused. */
+struct tok_piece {
+    const char *s;
+    uint32_t n;
+    uint8_t flags;
+};
+
+enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p,
+                        uint32_t n_ids, struct rc_err *err);
+void tok_vocab_deinit(struct tok_vocab *v);
+int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n);
+static inline const char *tok_vocab_at(const struct tok_vocab *v, uint32_t id,
+                                       uint32_t *n)
+{
+    *n = v->at[id + 1] - v->at[id];
+    return v->arena + v->at[id];
+}
+
+/* ----------------------------------------------------------- added tokens */
+
+enum tok_added_flag { TOK_SINGLE_WORD = 1, TOK_LSTRIP = 2, TOK_RSTRIP = 4 };
+
+struct tok_trie_node {
+    int32_t id; /* token that ends here, -1 none */
+    uint32_t child, sibling;
+    uint8_t byte, flags;
+};
+
+/* Byte trie: the longest match at a place costs at most the longest token. */
+struct tok_trie {
+    struct tok_trie_node *nodes;
+    uint32_t n, cap;
+    uint32_t first[256]; /* root's children, 0 none */
+    bool any, strips;
+};
+
+enum rc tok_trie_add(struct tok_trie *t, const char *s, size_t n, int32_t id,
+                     unsigned flags, struct rc_err *err);
+void tok_trie_deinit(struct tok_trie *t);
+
+struct tok_match {
+    size_t start, end; /* bytes, strips applied */
+    int32_t id;        /* -1: no more */
+};
+/* The next added token at or behind byte `from` (leftmost, longest); from is
+ * also the left border of lstrip. Tokens with TOK_SPECIAL are passed over unless
+ * special. *scan is where the search goes on; start with *scan = from = 0. */
+struct tok_match tok_trie_next(const struct tok_trie *t,
+                               const struct tok_vocab *v, const char *s,
+                               size_t n, size_t from, size_t *scan,
+                               bool special);
+
+/* ------------------------------------------------------------------ steps */
+
+enum tok_norm_kind { TOK_NORM_REPLACE, TOK_NORM_BERT };
+struct tok_norm {
+    enum tok_norm_kind kind;
+    char from[TOK_MAX_STR], to[TOK_MAX_STR];
+    uint32_t n_from, n_to;
+    bool clean, chinese, strip_accents, lowercase;
+};
+
+enum tok_pre_kind {
+    TOK_PRE_BERT,
+    TOK_PRE_SPLIT_PREV, /* literal, merged with the piece before it */
+    TOK_PRE_NEWLINES,   /* stretches of newlines and of anything else */
+};
+struct tok_pre {
+    enum tok_pre_kind kind;
+    char pat[TOK_MAX_STR];
+    uint32_t n_pat;
+};
+
+/* Text between two added tokens on its way to the model. src holds, for every
+ * byte of s, the code points [2i], [2i+1]) of the input it came from; NULL
+ * unless offsets are wanted. */
+struct tok_text {
+    char *s;
+    uint32_t *src;
+    size_t n, cap;
+};
+enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n,
+                      uint32_t from, uint32_t to, struct rc_err *err);
+void tok_text_deinit(struct tok_text *t);
+
+enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in,
+                     struct tok_text *out, bool with_src, struct rc_err *err);
+enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in,
+                      struct tok_text *out, bool with_src, struct rc_err *err);
+/* End of the word that starts at or behind *at; false: none left. */
+bool tok_pre_bert(const char *s, size_t n, size_t *at, size_t *end);
+
+/* ----------------------------------------------------------------- models */
+
+enum tok_model_kind { TOK_BPE, TOK_SCORES, TOK_WORDPIECE };
+
+struct tok_merge {
+    uint32_t a, b, rank, id; /* id UINT32_MAX: empty slot */
+};
+
+struct tok_bpe {
+    struct tok_merge *merges; /* open addressing by (a, b) */
+    uint32_t mask;
+    float *scores;     /* TOK_SCORES */
+    int32_t *bmp;      /* id of each one-character piece below U+10000, or -1 */
+    int32_t byte_id[256];
+    uint64_t *pairs;   /* Bloom bits of neighbours inside any piece */
+    int32_t unk;
+    bool byte_fallback, all_bytes, fuse_unk;
+    bool cut;          /* cutting between strangers is exact */
+};
+
+struct tok_wordpiece {
+    int32_t unk;
+    char prefix[TOK_MAX_STR];
+    uint32_t n_prefix, max_chars;
+};
+
+struct mdl_tok {
+    struct tok_vocab vocab;
+    struct tok_trie raw, normed; /* added tokens before and after normalizing */
+    struct tok_norm norms[TOK_MAX_STEPS];
+    struct tok_pre pres[TOK_MAX_STEPS];
+    uint32_t n_norms, n_pres;
+    bool space_prefix; /* GGUF add_space_prefix */
+    enum tok_model_kind model;
+    struct tok_bpe bpe;
+    struct tok_wordpiece wp;
+    int32_t prefix[TOK_MAX_TEMPLATE], suffix[TOK_MAX_TEMPLATE];
+    uint32_t n_prefix, n_suffix;
+    int32_t bos, eos;
+    /* decoding: text of each id behind another token, and as the first one */
+    bool dec_bytes, dec_wordpiece, dec_cleanup;
+    char dec_from[TOK_MAX_STR], dec_to[TOK_MAX_STR];
+    uint32_t n_dec_from, n_dec_to;
+    char dec_prefix[TOK_MAX_STR];
+    uint32_t n_dec_prefix;
+    struct tok_spell {
+        char *arena;
+        uint32_t *at;
+    } text, first;
+};
+
+/* One encoding under way. */
+struct tok_sym;
+struct tok_cand;
+struct tok_run {
+    const struct mdl_tok *t;
+    const struct mdl_tok_flags *flags;
+    struct mdl_ids *out;
+    size_t base; /* ids in *out before this call */
+    struct rc_err *err;
+    struct tok_text a, b; /* buffers of the current stretch */
+    const struct tok_text *cur;
+    struct tok_sym *syms;
+    size_t n_syms, cap_syms;
+    struct tok_cand *heap;
+    size_t n_heap, cap_heap;
+};
+
+/* Appends id, made of bytes [from, to) of the current stretch. */
+enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);
+/* Over max_tokens: RC_TOO_LARGE with the count so far. */
+enum rc tok_over(struct tok_run *r, size_t at_least);
+
+enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
+enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
+/* Merge number rank joins a and b to id; a later one of the same pair wins. */
+void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank,
+                       uint32_t id);
+void tok_bpe_deinit(struct tok_bpe *b);
+enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to);
+enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to);
+
+/* Fills text/first from the vocabulary and the dec_ fields. */
+enum rc tok_spell_build(struct mdl_tok *t, struct rc_err *err);
+struct mdl_tok *tok_alloc(void);
+
+/* ---------------------------------------------------------------- unicode */
+
+/* Length of the valid UTF-8 character at s (n > 0 bytes left) and its code
+ * point; 0 when it is none. */
+static inline size_t tok_utf8(const char *s, size_t n, uint32_t *cp)
+{
+    const unsigned char *u = (const unsigned char *)s;
+
+    if (u[0] < 0x80) {
+        *cp = u[0];
+        return 1;
+    }
+    if (u[0] >= 0xC2 && u[0] < 0xE0 && n >= 2 && (u[1] & 0xC0) == 0x80) {
+        *cp = (u[0] & 0x1Fu) << 6 | (u[1] & 0x3Fu);
+        return 2;
+    }
+    if (u[0] >= 0xE0 && u[0] < 0xF0 && n >= 3 && (u[1] & 0xC0) == 0x80 &&
+        (u[2] & 0xC0) == 0x80) {
+        *cp = (u[0] & 0x0Fu) << 12 | (u[1] & 0x3Fu) << 6 | (u[2] & 0x3Fu);
+        return *cp >= 0x800 && (*cp < 0xD800 || *cp > 0xDFFF) ? 3 : 0;
+    }
+    if (u[0] >= 0xF0 && u[0] < 0xF5 && n >= 4 && (u[1] & 0xC0) == 0x80 &&
+        (u[2] & 0xC0) == 0x80 && (u[3] & 0xC0) == 0x80) {
+        *cp = (u[0] & 0x07u) << 18 | (u[1] & 0x3Fu) << 12 | (u[2] & 0x3Fu) << 6 |
+              (u[3] & 0x3Fu);
+        return *cp >= 0x10000 && *cp <= 0x10FFFF ? 4 : 0;
+    }
+    return 0;
+}
+size_t tok_utf8_put(char *out, uint32_t cp); /* 1..4 bytes */
+bool tok_is_space(uint32_t cp);              /* Unicode White_Space */
+bool tok_is_word(uint32_t cp);               /* \w */
+
+#endif

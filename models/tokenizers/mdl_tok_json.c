@@ -1,0 +1,544 @@
+/* mdl_tok_json.c - a tokenizer from the text of a tokenizer.json.
+ *
+ * Each component ("type": ...) is looked up in a table of those we run; any
+ * other is refused by name before anything is built. The truncation and padding
+ * blocks are ignored: the server's own limits apply (encoders.md 2).
+ * Tests: tests/models/test_mdl_tok_json.c, fuzz: tests/fuzz/fuzz_tok_json.c
+ */
+#include "mdl_tok_impl.h"
+
+#include "mdl_file_impl.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#define MAX_DEPTH 4 /* nesting of Sequence components */
+
+static const char *type_of(const json_t *j)
+{
+    const char *s = json_string_value(json_object_get(j, "type"));
+
+    return s ? s : "(none)";
+}
+
+static enum rc refuse(struct rc_err *err, const char *part, const char *name, const char *why)
+{
+    char show[64];
+
+    return rc_fail_what(err, RC_UNSUPPORTED, part, "tokenizer.json: %s '%s' is not supported%s%s",
+                        part, mdl_show(show, sizeof(show), name, strlen(name)), *why ? ": " : "",
+                        why);
+}
+
+/* A string of at most TOK_MAX_STR bytes into a fixed buffer. */
+static bool fixed_str(const json_t *j, char *out, uint32_t *n)
+{
+    size_t len = json_string_length(j);
+
+    if (!json_is_string(j) || len > TOK_MAX_STR)
+        return false;
+    memcpy(out, json_string_value(j), len);
+    *n = (uint32_t)len;
+    return true;
+}
+
+static bool flag(const json_t *o, const char *key, bool otherwise)
+{
+    const json_t *j = json_object_get(o, key);
+
+    return json_is_boolean(j) ? json_is_true(j) : otherwise;
+}
+
+/* ---------------------------------------------------------------- normalizer */
+
+static enum rc norm_replace(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    struct tok_norm *k = &t->norms[t->n_norms];
+    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
+
+    k->kind = TOK_NORM_REPLACE;
+    if (!fixed_str(s, k->from, &k->n_from) || k->n_from == 0 ||
+        !fixed_str(json_object_get(j, "content"), k->to, &k->n_to))
+        return refuse(err, "normalizer", "Replace", "only literal patterns of 1 to 64 bytes");
+    t->n_norms++;
+    return RC_OK;
+}
+
+static enum rc norm_bert(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    struct tok_norm *k = &t->norms[t->n_norms++];
+
+    k->kind = TOK_NORM_BERT;
+    k->clean = flag(j, "clean_text", true);
+    k->chinese = flag(j, "handle_chinese_chars", true);
+    k->lowercase = flag(j, "lowercase", true);
+    k->strip_accents = flag(j, "strip_accents", k->lowercase);
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------- pre-tokenizer */
+
+static enum rc pre_bert(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    t->pres[t->n_pres++].kind = TOK_PRE_BERT;
+    return RC_OK;
+}
+
+static enum rc pre_split(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    struct tok_pre *k = &t->pres[t->n_pres];
+    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
+    const char *how = json_string_value(json_object_get(j, "behavior"));
+
+    if (!how || strcmp(how, "MergedWithPrevious") != 0)
+        return refuse(err, "pre_tokenizer Split behavior", how ? how : "(none)", "");
+    if (flag(j, "invert", false) || !fixed_str(s, k->pat, &k->n_pat) || k->n_pat == 0)
+        return refuse(err, "pre_tokenizer", "Split",
+                      "only literal patterns of 1 to 64 bytes, not inverted");
+    k->kind = TOK_PRE_SPLIT_PREV;
+    t->n_pres++;
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------------- decoder */
+
+static enum rc dec_replace(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
+
+    if (t->n_dec_from || t->dec_bytes || !fixed_str(s, t->dec_from, &t->n_dec_from) ||
+        !t->n_dec_from || !fixed_str(json_object_get(j, "content"), t->dec_to, &t->n_dec_to))
+        return refuse(err, "decoder", "Replace", "one literal Replace, before ByteFallback");
+    return RC_OK;
+}
+
+static enum rc dec_bytes(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    t->dec_bytes = true;
+    return RC_OK;
+}
+
+static enum rc dec_fuse(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    return RC_OK; /* pieces are always joined without anything between */
+}
+
+static enum rc dec_wordpiece(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    t->dec_wordpiece = true;
+    t->dec_cleanup = flag(j, "cleanup", true);
+    if (!fixed_str(json_object_get(j, "prefix"), t->dec_prefix, &t->n_dec_prefix))
+        return refuse(err, "decoder", "WordPiece", "a prefix of at most 64 bytes is needed");
+    return RC_OK;
+}
+
+/* -------------------------------------------------------------------- tables */
+
+struct comp {
+    const char *type;
+    enum rc (*load)(struct mdl_tok *t, const json_t *j, struct rc_err *err);
+};
+
+static const struct comp norms[] = {{"Replace", norm_replace}, {"BertNormalizer", norm_bert}, {0}};
+static const struct comp pres[] = {{"BertPreTokenizer", pre_bert}, {"Split", pre_split}, {0}};
+static const struct comp decs[] = {{"Replace", dec_replace},
+                                   {"ByteFallback", dec_bytes},
+                                   {"Fuse", dec_fuse},
+                                   {"WordPiece", dec_wordpiece},
+                                   {0}};
+
+/* One component, or a Sequence of them under key `list`. */
+static enum rc load_comps(struct mdl_tok *t, const json_t *j, const char *part, const char *list,
+                          const struct comp *table, unsigned depth, struct rc_err *err)
+{
+    const json_t *e;
+    size_t i;
+    enum rc rc;
+
+    if (!j || json_is_null(j))
+        return RC_OK;
+    if (strcmp(type_of(j), "Sequence") == 0) {
+        const json_t *steps = json_object_get(j, list);
+        if (!json_is_array(steps) || depth == MAX_DEPTH)
+            return rc_fail_what(err, RC_FORMAT, part,
+                                "tokenizer.json: %s: a Sequence without '%s', "
+                                "or nested too deeply",
+                                part, list);
+        json_array_foreach(steps, i, e) if ((rc = load_comps(t, e, part, list, table, depth + 1,
+                                                             err)) != RC_OK) return rc;
+        return RC_OK;
+    }
+    if (t->n_norms >= TOK_MAX_STEPS || t->n_pres >= TOK_MAX_STEPS)
+        return refuse(err, part, "Sequence", "more than 7 steps");
+    for (; table->type; table++)
+        if (strcmp(table->type, type_of(j)) == 0)
+            return table->load(t, j, err);
+    return refuse(err, part, type_of(j), "");
+}
+
+/* ---------------------------------------------------------------- vocabulary */
+
+struct pieces {
+    struct tok_piece *p;
+    uint32_t n, cap;
+};
+
+static enum rc piece_set(struct pieces *v, json_int_t id, const char *s, size_t n, uint8_t flags,
+                         struct rc_err *err)
+{
+    char show[64];
+
+    if (id < 0 || id >= TOK_MAX_IDS)
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: id %lld of '%s', expected 0 to %u",
+                       (long long)id, mdl_show(show, sizeof(show), s, n), TOK_MAX_IDS - 1);
+    if (id >= v->cap) {
+        uint32_t cap = v->cap ? v->cap : 1024;
+        while (cap <= id)
+            cap *= 2;
+        void *p = realloc(v->p, cap * sizeof(*v->p));
+        if (!p)
+            return rc_fail(err, RC_NOMEM, "tokenizer.json: no memory for %u pieces", cap);
+        v->p = p;
+        memset(v->p + v->cap, 0, (cap - v->cap) * sizeof(*v->p));
+        v->cap = cap;
+    }
+    if (n > UINT32_MAX / 2)
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: a piece of %zu bytes", n);
+    if (v->p[id].s && (v->p[id].n != n || memcmp(v->p[id].s, s, n) != 0))
+        return rc_fail(err, RC_FORMAT,
+                       "tokenizer.json: id %lld is given to two pieces, '%s' is one", (long long)id,
+                       mdl_show(show, sizeof(show), s, n));
+    v->p[id].s = s;
+    v->p[id].n = (uint32_t)n;
+    v->p[id].flags |= flags;
+    if (id >= v->n)
+        v->n = (uint32_t)id + 1;
+    return RC_OK;
+}
+
+static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *err)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    const json_t *added = json_object_get(root, "added_tokens"), *e;
+    struct pieces v = {0};
+    const char *s;
+    json_t *id;
+    size_t i;
+    enum rc rc = RC_OK;
+
+    if (!json_is_object(vocab))
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.vocab is not an object");
+    json_object_foreach((json_t *)vocab, s, id)
+    {
+        if (!json_is_integer(id))
+            rc = rc_fail(err, RC_FORMAT, "tokenizer.json: a piece without a whole id");
+        else
+            rc = piece_set(&v, json_integer_value(id), s, strlen(s), 0, err);
+        if (rc != RC_OK)
+            goto out;
+    }
+    json_array_foreach(added, i, e)
+    {
+        const json_t *c = json_object_get(e, "content");
+        const json_t *n = json_object_get(e, "id");
+        if (!json_is_string(c) || !json_is_integer(n)) {
+            rc = rc_fail(err, RC_FORMAT, "tokenizer.json: added token %zu has no id or content", i);
+            goto out;
+        }
+        /* a special token is whatever the file calls so, and no merge makes one */
+        rc = piece_set(&v, json_integer_value(n), json_string_value(c), json_string_length(c),
+                       flag(e, "special", false) ? TOK_SPECIAL | TOK_NO_JOIN : 0, err);
+        if (rc != RC_OK)
+            goto out;
+    }
+    rc = tok_vocab_build(&t->vocab, v.p, v.n, err);
+out:
+    free(v.p);
+    return rc;
+}
+
+/* A normalized added token is matched in normalized text, so it is normalized
+ * like one. */
+static enum rc add_normalized(struct mdl_tok *t, const char *s, size_t n, int32_t id,
+                              unsigned flags, struct rc_err *err)
+{
+    struct tok_text a = {0}, b = {0}, x;
+    enum rc rc = tok_text_push(&a, false, s, n, 0, 0, err);
+
+    for (uint32_t i = 0; i < t->n_norms && rc == RC_OK; i++) {
+        b.n = 0;
+        rc = tok_norm_run(&t->norms[i], &a, &b, false, err);
+        x = a;
+        a = b;
+        b = x;
+    }
+    if (rc == RC_OK)
+        rc = tok_trie_add(&t->normed, a.s, a.n, id, flags, err);
+    tok_text_deinit(&a);
+    tok_text_deinit(&b);
+    return rc;
+}
+
+static enum rc load_added(struct mdl_tok *t, const json_t *root, struct rc_err *err)
+{
+    const json_t *e;
+    size_t i;
+    enum rc rc = RC_OK;
+
+    json_array_foreach(json_object_get(root, "added_tokens"), i, e)
+    {
+        const json_t *c = json_object_get(e, "content");
+        int32_t id = (int32_t)json_integer_value(json_object_get(e, "id"));
+        unsigned f = (flag(e, "single_word", false) ? TOK_SINGLE_WORD : 0u) |
+                     (flag(e, "lstrip", false) ? TOK_LSTRIP : 0u) |
+                     (flag(e, "rstrip", false) ? TOK_RSTRIP : 0u);
+        if (json_string_length(c) == 0)
+            continue;
+        if (flag(e, "normalized", !flag(e, "special", false)))
+            rc = add_normalized(t, json_string_value(c), json_string_length(c), id, f, err);
+        else
+            rc = tok_trie_add(&t->raw, json_string_value(c), json_string_length(c), id, f, err);
+        if (rc != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
+
+/* -------------------------------------------------------------------- models */
+
+static int32_t find_str(const struct mdl_tok *t, const json_t *j)
+{
+    return json_is_string(j)
+               ? tok_vocab_find(&t->vocab, json_string_value(j), json_string_length(j))
+               : -1;
+}
+
+/* "a b" or ["a","b"]. */
+static enum rc load_merge(struct mdl_tok *t, const json_t *e, size_t i, struct rc_err *err)
+{
+    char buf[MDL_PIECE_MAX * 2];
+    const char *l = json_string_value(e), *r = NULL;
+    size_t nl = 0, nr = 0;
+    int32_t a = -1, b = -1, id = -1;
+
+    if (l) {
+        r = strchr(l, ' ');
+        nl = r ? (size_t)(r - l) : 0;
+        r = r ? r + 1 : NULL;
+        nr = r ? strlen(r) : 0;
+    } else {
+        const json_t *x = json_array_get(e, 0), *y = json_array_get(e, 1);
+        l = json_string_value(x);
+        r = json_string_value(y);
+        nl = json_string_length(x);
+        nr = json_string_length(y);
+    }
+    if (l && r && nl <= MDL_PIECE_MAX && nr <= MDL_PIECE_MAX) {
+        a = tok_vocab_find(&t->vocab, l, nl);
+        b = tok_vocab_find(&t->vocab, r, nr);
+        memcpy(buf, l, nl);
+        memcpy(buf + nl, r, nr);
+        id = tok_vocab_find(&t->vocab, buf, nl + nr);
+    }
+    if (a < 0 || b < 0 || id < 0)
+        return rc_fail(err, RC_FORMAT,
+                       "tokenizer.json: merge %zu does not join two pieces into a third", i);
+    if (!(t->vocab.flags[id] & TOK_NO_JOIN))
+        tok_bpe_merge_add(&t->bpe, (uint32_t)a, (uint32_t)b, (uint32_t)i, (uint32_t)id);
+    return RC_OK;
+}
+
+static enum rc model_bpe(struct mdl_tok *t, const json_t *m, struct rc_err *err)
+{
+    const json_t *merges = json_object_get(m, "merges"), *e, *j;
+    size_t i;
+    enum rc rc;
+
+    t->model = TOK_BPE;
+    if ((j = json_object_get(m, "dropout")) && json_is_number(j) && json_number_value(j) > 0)
+        return refuse(err, "model BPE option", "dropout", "");
+    if (json_string_length(json_object_get(m, "continuing_subword_prefix")))
+        return refuse(err, "model BPE option", "continuing_subword_prefix", "");
+    if (json_string_length(json_object_get(m, "end_of_word_suffix")))
+        return refuse(err, "model BPE option", "end_of_word_suffix", "");
+    if (flag(m, "ignore_merges", false))
+        return refuse(err, "model BPE option", "ignore_merges", "");
+    t->bpe.byte_fallback = flag(m, "byte_fallback", false);
+    t->bpe.fuse_unk = flag(m, "fuse_unk", false);
+    t->bpe.unk = find_str(t, json_object_get(m, "unk_token"));
+    if (!json_is_array(merges) || json_array_size(merges) > TOK_MAX_IDS)
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.merges is no list of at most %u",
+                       TOK_MAX_IDS);
+    if ((rc = tok_bpe_merges_init(&t->bpe, json_array_size(merges), err)) != RC_OK)
+        return rc;
+    json_array_foreach(merges, i, e) if ((rc = load_merge(t, e, i, err)) != RC_OK) return rc;
+    return RC_OK;
+}
+
+static enum rc model_wordpiece(struct mdl_tok *t, const json_t *m, struct rc_err *err)
+{
+    const json_t *max = json_object_get(m, "max_input_chars_per_word");
+
+    t->model = TOK_WORDPIECE;
+    t->wp.unk = find_str(t, json_object_get(m, "unk_token"));
+    if (t->wp.unk < 0)
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.unk_token is not in the vocabulary");
+    if (!fixed_str(json_object_get(m, "continuing_subword_prefix"), t->wp.prefix, &t->wp.n_prefix))
+        return rc_fail(
+            err, RC_FORMAT,
+            "tokenizer.json: model.continuing_subword_prefix: at most 64 bytes expected");
+    t->wp.max_chars = 100;
+    if (json_is_integer(max)) {
+        if (json_integer_value(max) < 1 || json_integer_value(max) > 10000)
+            return rc_fail(err, RC_FORMAT,
+                           "tokenizer.json: model.max_input_chars_per_word: 1 to 10000 expected");
+        t->wp.max_chars = (uint32_t)json_integer_value(max);
+    }
+    return RC_OK;
+}
+
+static const struct comp models[] = {{"BPE", model_bpe}, {"WordPiece", model_wordpiece}, {0}};
+
+/* Files older than the "type" key are told by what they hold. */
+static const char *model_type(const json_t *m)
+{
+    if (json_object_get(m, "type"))
+        return type_of(m);
+    return json_object_get(m, "merges") ? "BPE" : "WordPiece";
+}
+
+/* ------------------------------------------------------------------ template */
+
+static enum rc template_add(struct mdl_tok *t, int32_t id, bool behind, struct rc_err *err)
+{
+    uint32_t *n = behind ? &t->n_suffix : &t->n_prefix;
+
+    if (id < 0 || (uint32_t)id >= t->vocab.n_ids || *n >= TOK_MAX_TEMPLATE)
+        return rc_fail(err, RC_FORMAT,
+                       "tokenizer.json: post_processor: an unknown token, or more than %d of them",
+                       TOK_MAX_TEMPLATE);
+    (behind ? t->suffix : t->prefix)[(*n)++] = id;
+    return RC_OK;
+}
+
+static enum rc load_template(struct mdl_tok *t, const json_t *p, struct rc_err *err)
+{
+    const json_t *specials = json_object_get(p, "special_tokens"), *e, *x;
+    bool seen = false;
+    size_t i, k;
+    enum rc rc;
+
+    json_array_foreach(json_object_get(p, "single"), i, e)
+    {
+        if (json_object_get(e, "Sequence")) {
+            if (seen)
+                return refuse(err, "post_processor", "TemplateProcessing",
+                              "the text stands twice in 'single'");
+            seen = true;
+            continue;
+        }
+        const char *name =
+            json_string_value(json_object_get(json_object_get(e, "SpecialToken"), "id"));
+        const json_t *ids = name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
+        if (!json_array_size(ids))
+            return rc_fail(err, RC_FORMAT, "tokenizer.json: post_processor: part %zu has no ids",
+                           i);
+        json_array_foreach(
+            ids, k,
+            x) if ((rc = template_add(t, json_is_integer(x) ? (int32_t)json_integer_value(x) : -1,
+                                      seen, err)) != RC_OK) return rc;
+    }
+    if (!seen)
+        return rc_fail(err, RC_FORMAT,
+                       "tokenizer.json: post_processor: the text is not in 'single'");
+    return RC_OK;
+}
+
+static enum rc load_post(struct mdl_tok *t, const json_t *p, struct rc_err *err)
+{
+    enum rc rc;
+
+    if (!p || json_is_null(p))
+        return RC_OK;
+    if (strcmp(type_of(p), "TemplateProcessing") == 0)
+        return load_template(t, p, err);
+    if (strcmp(type_of(p), "BertProcessing") == 0) {
+        int32_t cls = (int32_t)json_integer_value(json_array_get(json_object_get(p, "cls"), 1));
+        int32_t sep = (int32_t)json_integer_value(json_array_get(json_object_get(p, "sep"), 1));
+        if ((rc = template_add(t, cls, false, err)) != RC_OK)
+            return rc;
+        return template_add(t, sep, true, err);
+    }
+    return refuse(err, "post_processor", type_of(p), "");
+}
+
+static int32_t find_any(const struct mdl_tok *t, const char *const *names)
+{
+    for (; *names; names++) {
+        int32_t id = tok_vocab_find(&t->vocab, *names, strlen(*names));
+        if (id >= 0 && (t->vocab.flags[id] & TOK_SPECIAL))
+            return id;
+    }
+    return -1;
+}
+
+/* ---------------------------------------------------------------------- load */
+
+static enum rc load(struct mdl_tok *t, const json_t *root, struct rc_err *err)
+{
+    static const char *const ends[] = {"<eos>", "</s>", "[SEP]", NULL};
+    const json_t *m = json_object_get(root, "model");
+    const struct comp *c = models;
+    enum rc rc;
+
+    if (!json_is_object(m))
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: there is no 'model' object");
+    while (c->type && strcmp(c->type, model_type(m)) != 0)
+        c++;
+    if (!c->type)
+        return refuse(err, "model", model_type(m), "");
+    if ((rc = load_comps(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", norms,
+                         0, err)) != RC_OK ||
+        (rc = load_comps(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer",
+                         "pretokenizers", pres, 0, err)) != RC_OK ||
+        (rc = load_comps(t, json_object_get(root, "decoder"), "decoder", "decoders", decs, 0,
+                         err)) != RC_OK)
+        return rc;
+    if (t->n_pres > 1)
+        return refuse(err, "pre_tokenizer", "Sequence", "only one step");
+    if ((rc = load_vocab(t, root, err)) != RC_OK || (rc = c->load(t, m, err)) != RC_OK ||
+        (rc = tok_spell_build(t, err)) != RC_OK)
+        return rc;
+    if (t->model != TOK_WORDPIECE && (rc = tok_bpe_init(t, err)) != RC_OK)
+        return rc;
+    if ((rc = load_added(t, root, err)) != RC_OK ||
+        (rc = load_post(t, json_object_get(root, "post_processor"), err)) != RC_OK)
+        return rc;
+    t->bos = t->n_prefix ? t->prefix[0] : -1;
+    t->eos = t->n_suffix ? t->suffix[0] : find_any(t, ends);
+    return RC_OK;
+}
+
+enum rc mdl_tok_from_json(struct mdl_tok **out, const char *json, size_t n_bytes,
+                          struct rc_err *err)
+{
+    struct mdl_tok *t = tok_alloc();
+    json_error_t je;
+    json_t *root = NULL;
+    enum rc rc;
+
+    if (!t)
+        return rc_fail(err, RC_NOMEM, "tokenizer.json: no memory");
+    root = json_loadb(json, n_bytes, JSON_ALLOW_NUL, &je);
+    if (!json_is_object(root))
+        rc = rc_fail(err, RC_FORMAT, "tokenizer.json: %s (line %d)", root ? "no object" : je.text,
+                     root ? 1 : je.line);
+    else
+        rc = load(t, root, err);
+    json_decref(root);
+    if (rc != RC_OK)
+        mdl_tok_free(&t);
+    else
+        *out = t;
+    return rc;
+}

@@ -1,0 +1,88 @@
+/* mdl_tok_vocab.c - spellings of a vocabulary and the way back.
+ *
+ * One arena, one offset per id, one open-addressing table hashed with the
+ * process's secret (a file cannot choose colliding pieces). Where two ids share
+ * a spelling the later one is found. Tests: tests/models/test_mdl_tok.c
+ */
+#include "mdl_tok_impl.h"
+
+#include "mdl_file_impl.h"
+
+#include <stdlib.h>
+
+int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n)
+{
+    uint32_t i, slot, len;
+
+    if (n > v->longest)
+        return -1;
+    i = (uint32_t)mdl_hash_bytes(s, n) & v->mask;
+    for (; (slot = v->slots[i]) != 0; i = (i + 1) & v->mask) {
+        const char *p = tok_vocab_at(v, slot - 1, &len);
+        if (len == n && memcmp(p, s, n) == 0)
+            return (int32_t)(slot - 1);
+    }
+    return -1;
+}
+
+static void insert(struct tok_vocab *v, uint32_t id)
+{
+    uint32_t n, len, i, slot;
+    const char *s = tok_vocab_at(v, id, &n);
+
+    for (i = (uint32_t)mdl_hash_bytes(s, n) & v->mask; (slot = v->slots[i]) != 0;
+         i = (i + 1) & v->mask) {
+        const char *p = tok_vocab_at(v, slot - 1, &len);
+        if (len == n && memcmp(p, s, n) == 0)
+            break;
+    }
+    v->slots[i] = id + 1;
+}
+
+enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t n_ids,
+                        struct rc_err *err)
+{
+    uint64_t total = 0;
+    uint32_t cap = 16;
+
+    for (uint32_t i = 0; i < n_ids; i++) {
+        if (p[i].s && p[i].n > TOK_PIECE_LIMIT)
+            return rc_fail(err, RC_UNSUPPORTED,
+                           "tokenizer: piece %u has %u bytes, at most %d are supported", i, p[i].n,
+                           TOK_PIECE_LIMIT);
+        total += p[i].s ? p[i].n : 0;
+    }
+    while (cap < 2 * n_ids)
+        cap *= 2;
+    v->arena = malloc(total + 1);
+    v->at = malloc((n_ids + 1) * sizeof(*v->at));
+    v->flags = calloc(n_ids + 1, 1);
+    v->slots = calloc(cap, sizeof(*v->slots));
+    if (total > UINT32_MAX || !v->arena || !v->at || !v->flags || !v->slots)
+        return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %u pieces", n_ids);
+    v->mask = cap - 1;
+    v->n_ids = n_ids;
+    v->at[0] = 0;
+    for (uint32_t i = 0; i < n_ids; i++) {
+        v->at[i + 1] = v->at[i];
+        if (!p[i].s)
+            continue;
+        if (p[i].n)
+            memcpy(v->arena + v->at[i], p[i].s, p[i].n);
+        v->at[i + 1] += p[i].n;
+        v->flags[i] = (uint8_t)(p[i].flags | TOK_USED);
+        if (p[i].n > v->longest)
+            v->longest = p[i].n;
+        insert(v, i);
+    }
+    return RC_OK;
+}
+
+void tok_vocab_deinit(struct tok_vocab *v)
+{
+    free(v->arena);
+    free(v->at);
+    free(v->flags);
+    free(v->slots);
+    *v = (struct tok_vocab){0};
+}

@@ -1,0 +1,62 @@
+/* mdl_tok_wordpiece.c - greedy longest prefixes of one word.
+ *
+ * Continuations carry a prefix ("##"). A word of too many characters, or one
+ * that cannot be covered, is one unknown token as a whole (encoders.md 2.5).
+ * Work per word is at most its length times the longest piece.
+ * Tests: tests/models/test_mdl_tok*.c
+ */
+#include "mdl_tok_impl.h"
+
+static size_t count_chars(const char *s, size_t n)
+{
+    size_t c = 0;
+
+    for (size_t i = 0; i < n; i++)
+        c += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return c;
+}
+
+/* Longest piece at s; 0 when none. */
+static size_t longest_piece(const struct mdl_tok *t, const char *s, size_t n, bool inside,
+                            int32_t *id)
+{
+    char buf[TOK_MAX_STR + MDL_PIECE_MAX];
+    size_t skip = inside ? t->wp.n_prefix : 0, max = t->vocab.longest;
+
+    if (max <= skip)
+        return 0;
+    if (n > max - skip)
+        n = max - skip;
+    memcpy(buf, t->wp.prefix, skip);
+    memcpy(buf + skip, s, n);
+    for (; n > 0; n--) {
+        if (((unsigned char)s[n] & 0xC0) == 0x80)
+            continue; /* inside a character */
+        *id = tok_vocab_find(&t->vocab, buf, skip + n);
+        if (*id >= 0)
+            return n;
+    }
+    return 0;
+}
+
+enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to)
+{
+    const struct mdl_tok *t = r->t;
+    const char *s = r->cur->s; /* a NUL stands behind the text */
+    size_t keep = r->out->n, k;
+    int32_t id;
+    enum rc rc;
+
+    if (count_chars(s + from, to - from) > t->wp.max_chars)
+        return tok_emit(r, t->wp.unk, from, to);
+    for (size_t at = from; at < to; at += k) {
+        k = longest_piece(t, s + at, to - at, at > from, &id);
+        if (k == 0) {
+            r->out->n = keep;
+            return tok_emit(r, t->wp.unk, from, to);
+        }
+        if ((rc = tok_emit(r, id, at, at + k)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}

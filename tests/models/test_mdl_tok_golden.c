@@ -1,0 +1,208 @@
+/* test_mdl_tok_golden.c - tokenizers against the recorded answers of the
+ * `tokenizers` library (tests/golden/<checkpoint>/cases.json, written by
+ * oracles/generate). Every string: ids, plain ids, user-content ids, pieces,
+ * offsets, both decodings, and the streaming decoder.
+ */
+#include "mdl_tok.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static json_t *load_json(const char *dir, const char *name, char **text, size_t *n)
+{
+    char path[512];
+    json_error_t je;
+    FILE *fp;
+
+    snprintf(path, sizeof(path), TEST_GOLDEN "/%s/%s", dir, name);
+    fp = fopen(path, "rb");
+    assert_non_null(fp);
+    fseek(fp, 0, SEEK_END);
+    *n = (size_t)ftell(fp);
+    rewind(fp);
+    *text = malloc(*n + 1);
+    assert_int_equal(fread(*text, 1, *n, fp), *n);
+    (*text)[*n] = '\0';
+    fclose(fp);
+    json_t *j = json_loadb(*text, *n, JSON_ALLOW_NUL, &je);
+    assert_non_null(j);
+    return j;
+}
+
+static struct mdl_tok *load_tok(const char *dir)
+{
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_tok *t = NULL;
+    char *text;
+    size_t n;
+
+    json_decref(load_json(dir, "tokenizer.json", &text, &n));
+    if (mdl_tok_from_json(&t, text, n, &err) != RC_OK)
+        fail_msg("%s: %s", dir, err.msg);
+    free(text);
+    return t;
+}
+
+static void check_ids(const char *what, const json_t *want, const struct mdl_ids *got)
+{
+    char line[2048] = "";
+
+    for (size_t i = 0; i < got->n && strlen(line) < 2000; i++)
+        snprintf(line + strlen(line), 16, " %d", got->ids[i]);
+    if (json_array_size(want) != got->n)
+        fail_msg("%s: %zu ids, expected %zu:%s", what, got->n, json_array_size(want), line);
+    for (size_t i = 0; i < got->n; i++)
+        if (json_integer_value(json_array_get(want, i)) != got->ids[i])
+            fail_msg("%s: id %zu is %d, expected %lld:%s", what, i, got->ids[i],
+                     (long long)json_integer_value(json_array_get(want, i)), line);
+}
+
+static void check_encode(const struct mdl_tok *t, const json_t *text, struct mdl_tok_flags flags,
+                         const json_t *want, struct mdl_ids *v)
+{
+    struct rc_err err = RC_ERR_INIT;
+
+    v->n = 0;
+    assert_int_equal(
+        mdl_tok_encode(t, json_string_value(text), json_string_length(text), &flags, v, &err),
+        RC_OK);
+    check_ids(json_string_value(text), want, v);
+}
+
+/* Whole decoding, and the streaming one where runs of bytes are text. */
+static void check_decode(const struct mdl_tok *t, const json_t *ids, bool skip, const json_t *want,
+                         bool stream)
+{
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_ids v = {0};
+    struct mdl_detok d;
+    char *got = NULL, part[MDL_PIECE_MAX + 8];
+    size_t n = 0, at = 0, k;
+    json_t *e;
+    size_t i;
+
+    json_array_foreach(ids, i, e)
+        assert_int_equal(mdl_ids_push(&v, (int32_t)json_integer_value(e), &err), RC_OK);
+    assert_int_equal(mdl_tok_decode(t, v.ids, v.n, skip, &got, &n, &err), RC_OK);
+    if (n != json_string_length(want) || memcmp(got, json_string_value(want), n) != 0)
+        fail_msg("decoded '%s', expected '%s'", got, json_string_value(want));
+    mdl_detok_init(&d, t, skip);
+    for (i = 0; stream && i <= v.n; i++) {
+        k = i < v.n ? mdl_detok_push(&d, v.ids[i], part, sizeof(part))
+                    : mdl_detok_flush(&d, part, sizeof(part));
+        assert_true(at + k <= n);
+        assert_memory_equal(part, got + at, k);
+        at += k;
+    }
+    assert_true(!stream || at == n);
+    free(got);
+    mdl_ids_deinit(&v);
+}
+
+static void gemma_encode_and_decode(void **state)
+{
+    struct mdl_tok *t = load_tok("gemma3_text");
+    struct mdl_ids v = {0};
+    char *text;
+    size_t n, i, k, n_piece;
+    json_t *root = load_json("gemma3_text", "cases.json", &text, &n), *e;
+    json_t *tok = json_object_get(root, "tokenizer");
+
+    assert_true(json_array_size(json_object_get(tok, "encode")) >= 30);
+    json_array_foreach(json_object_get(tok, "encode"), i, e)
+    {
+        const json_t *s = json_object_get(e, "text");
+        const json_t *plain = json_object_get(e, "ids_plain");
+        check_encode(t, s, (struct mdl_tok_flags){.parse_special = true, .add_special = true},
+                     json_object_get(e, "ids"), &v);
+        check_encode(t, s, (struct mdl_tok_flags){0}, json_object_get(e, "ids_no_special_parse"),
+                     &v);
+        check_encode(t, s, (struct mdl_tok_flags){.parse_special = true}, plain, &v);
+        for (k = 0; k < v.n; k++) {
+            const json_t *want = json_array_get(json_object_get(e, "tokens"), k);
+            const char *p = mdl_tok_piece(t, v.ids[k], &n_piece);
+            assert_int_equal(n_piece, json_string_length(want));
+            assert_memory_equal(p, json_string_value(want), n_piece);
+        }
+        check_decode(t, plain, false, json_object_get(e, "decode"), true);
+        check_decode(t, plain, true, json_object_get(e, "decode_skip"), true);
+    }
+    assert_true(json_array_size(json_object_get(tok, "decode")) >= 7);
+    json_array_foreach(json_object_get(tok, "decode"), i, e)
+    {
+        const char *name = json_string_value(json_object_get(e, "name"));
+        /* a random run of byte pieces may begin well and end badly */
+        bool stream = strncmp(name, "random", 6) != 0;
+        check_decode(t, json_object_get(e, "ids"), false, json_object_get(e, "decode"), stream);
+        check_decode(t, json_object_get(e, "ids"), true, json_object_get(e, "decode_skip"), stream);
+    }
+    mdl_ids_deinit(&v);
+    json_decref(root);
+    free(text);
+    mdl_tok_free(&t);
+}
+
+static void gemma_bf16_has_the_same_tokenizer(void **state)
+{
+    struct mdl_tok *a = load_tok("gemma3_text"), *b = load_tok("gemma3_text-bf16");
+    size_t n, m;
+
+    assert_int_equal(mdl_tok_vocab(a), mdl_tok_vocab(b));
+    for (int32_t id = 0; id < (int32_t)mdl_tok_vocab(a); id++) {
+        const char *x = mdl_tok_piece(a, id, &n), *y = mdl_tok_piece(b, id, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n);
+    }
+    assert_int_equal(mdl_tok_bos(a), 2);
+    assert_int_equal(mdl_tok_eos(a), 1);
+    mdl_tok_free(&a);
+    mdl_tok_free(&b);
+}
+
+static void minilm_encode_with_offsets(void **state)
+{
+    struct mdl_tok *t = load_tok("minilm");
+    struct mdl_ids v = {0};
+    char *text;
+    size_t n, i, k, n_piece;
+    json_t *root = load_json("minilm", "cases.json", &text, &n), *e;
+
+    assert_true(json_array_size(json_object_get(root, "tokenization")) >= 30);
+    json_array_foreach(json_object_get(root, "tokenization"), i, e)
+    {
+        check_encode(
+            t, json_object_get(e, "text"),
+            (struct mdl_tok_flags){.parse_special = true, .add_special = true, .offsets = true},
+            json_object_get(e, "ids"), &v);
+        for (k = 0; k < v.n; k++) {
+            const json_t *want = json_array_get(json_object_get(e, "tokens"), k);
+            const json_t *off = json_array_get(json_object_get(e, "offsets"), k);
+            const char *p = mdl_tok_piece(t, v.ids[k], &n_piece);
+            assert_int_equal(n_piece, json_string_length(want));
+            assert_memory_equal(p, json_string_value(want), n_piece);
+            assert_int_equal(v.offsets[2 * k], json_integer_value(json_array_get(off, 0)));
+            assert_int_equal(v.offsets[2 * k + 1], json_integer_value(json_array_get(off, 1)));
+        }
+    }
+    mdl_ids_deinit(&v);
+    json_decref(root);
+    free(text);
+    mdl_tok_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemma_encode_and_decode),
+        cmocka_unit_test(gemma_bf16_has_the_same_tokenizer),
+        cmocka_unit_test(minilm_encode_with_offsets),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
