@@ -11,6 +11,9 @@
 
 #include "sup_http.h"
 
+/* Once per process, before the sandbox closes: what the JSON library wants to open. */
+void sup_api_init(void);
+
 /* The route table ended by {0}; handlers expect a struct sup_front * as user. */
 extern const struct sup_route sup_api_routes[];
 

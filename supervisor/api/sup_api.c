@@ -1,0 +1,60 @@
+/* sup_api.c - the route table: which file answers which path.
+ *
+ * Must stay the same list as docs/openapi.yaml (tests/e2e/api_openapi.py and
+ * tests/supervisor/test_sup_api_routes.c compare them both ways).
+ */
+#include "sup_api.h"
+
+#include <jansson.h>
+
+#include "sup_endpoints.h"
+#include "sup_front.h"
+
+void sup_api_init(void)
+{
+    /* jansson would open /dev/urandom at its first object, behind the sandbox */
+    json_object_seed(0);
+}
+
+#define CALL(name, ops)                               \
+    static void name(struct sup_req *req, void *user) \
+    {                                                 \
+        sup_call_run(req, user, &(ops));              \
+    }
+
+CALL(chat, sup_chat_ops)
+CALL(completions, sup_completions_ops)
+CALL(embed, sup_embed_ops)
+CALL(tokenize, sup_tokenize_ops)
+CALL(detokenize, sup_detokenize_ops)
+CALL(echo, sup_echo_ops)
+CALL(load, sup_load_ops)
+CALL(unload, sup_unload_ops)
+
+const struct sup_route sup_api_routes[] = {
+    {"GET", "/healthz", sup_probe_health, "healthz"},
+    {"GET", "/readyz", sup_probe_ready, "readyz"},
+    {"GET", "/startupz", sup_probe_startup, "startupz"},
+    {"GET", "/metrics", sup_probe_metrics, "metrics"},
+    {"GET", "/ai/v1/metrics", sup_probe_metrics, "metrics"},
+
+    {"GET", "/v1/models", sup_models_list, "models"},
+    {"GET", "/v1/models/*", sup_models_get, "models"},
+    {"POST", "/v1/chat/completions", chat, "chat"},
+    {"POST", "/v1/completions", completions, "completions"},
+    {"POST", "/v1/embeddings", embed, "embed"},
+
+    {"GET", "/ai/v1/models", sup_models_full, "models"},
+    {"GET", "/ai/v1/models/*", sup_models_get, "models"},
+    {"POST", "/ai/v1/models/load", load, "load"},
+    {"POST", "/ai/v1/models/unload", unload, "unload"},
+    {"POST", "/ai/v1/chat/completions", chat, "chat"},
+    {"POST", "/ai/v1/generate", chat, "chat"},
+    {"POST", "/ai/v1/completions", completions, "completions"},
+    {"POST", "/ai/v1/embed", embed, "embed"},
+    {"POST", "/ai/v1/embeddings", embed, "embed"},
+    {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
+    {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
+    {"POST", "/ai/v1/echo", echo, "echo"},
+    {0},
+};

@@ -1,0 +1,611 @@
+/* sup_call.c - one API request in work (see sup_call.h).
+ *
+ * Must never: touch c->req after it was answered, or free a call that is on the
+ * stack. Callbacks may come from inside our own calls (a stream write that cuts a
+ * slow client calls abort; a resumed ticket may deliver at once), so every entry
+ * is enter/leave and only the outermost leave destroys.
+ * Change freely: messages. Change with care: enter, leave, destroy.
+ * Tests: tests/supervisor/test_sup_api_call.c
+ */
+#include "sup_call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "sup_conf.h"
+#include "sup_fleet.h"
+#include "sup_front.h"
+#include "sup_http.h"
+
+#define FIRST_HEARTBEAT_MS 1000
+#define HEARTBEAT_MS 15000
+#define TIMEOUT_MAX_MS 86400000
+
+struct sup_blk {
+    struct sup_blk *next;
+    max_align_t data[];
+};
+
+/* Rows that every model endpoint has. */
+enum { ALL_MODEL, ALL_TIMEOUT, ALL_N };
+static const struct sup_field all_fields[ALL_N] = {
+    {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL},
+    {"timeout_ms", SUP_FT_INT, false, 1, TIMEOUT_MAX_MS, 0, NULL},
+};
+
+/* ------------------------------------------------------------- life and death */
+
+static void enter(struct sup_call *c)
+{
+    c->depth++;
+}
+
+static void cancel_all(struct sup_call *c)
+{
+    for (uint32_t i = 0; i < c->n_parts; i++)
+        if (c->parts[i].ticket)
+            sup_ticket_cancel(&c->parts[i].ticket);
+}
+
+/* Frees what was allocated after `keep`. */
+static void free_mem(struct sup_call *c, const struct sup_blk *keep)
+{
+    while (c->mem != keep) {
+        struct sup_blk *next = c->mem->next;
+
+        free(c->mem);
+        c->mem = next;
+    }
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+    free(h->data);
+}
+
+static void destroy(struct sup_call *c)
+{
+    cancel_all(c);
+    if (c->ops->deinit)
+        c->ops->deinit(c);
+    json_decref(c->body);
+    c->body = NULL;
+    free_mem(c, NULL);
+    free(c->parts);
+    if (c->counted)
+        c->front->active--;
+    if (c->timer_used)
+        uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    else
+        free(c);
+}
+
+static void leave(struct sup_call *c)
+{
+    if (--c->depth == 0 && !c->req && !c->waiting)
+        destroy(c);
+}
+
+static void on_abort(void *user)
+{
+    struct sup_call *c = user;
+
+    enter(c);
+    c->req = NULL;
+    cancel_all(c);
+    leave(c);
+}
+
+void *sup_call_alloc(struct sup_call *c, size_t n)
+{
+    struct sup_blk *b;
+
+    if (n > SIZE_MAX - sizeof(*b))
+        return NULL;
+    b = calloc(1, sizeof(*b) + n);
+    if (!b)
+        return NULL;
+    b->next = c->mem;
+    c->mem = b;
+    return b->data;
+}
+
+char *sup_call_strdup(struct sup_call *c, const char *s)
+{
+    size_t n = strlen(s) + 1;
+    char *copy = sup_call_alloc(c, n);
+
+    return copy ? memcpy(copy, s, n) : NULL;
+}
+
+/* -------------------------------------------------------------------- answers */
+
+bool sup_req_openai(const struct sup_req *req)
+{
+    return strncmp(sup_req_path(req), "/v1/", 4) == 0;
+}
+
+void sup_reply_out(struct sup_req *req, unsigned status, struct sup_out *json)
+{
+    struct sup_fail f;
+
+    if (json->failed) {
+        sup_fail_set(&f, SUP_E_CONTENT_TOO_LARGE, "", "the answer is over the limit of %u bytes",
+                     SUP_OUT_MAX);
+        sup_reply_fail(req, sup_req_openai(req), &f);
+    } else {
+        sup_reply(req, status, "application/json", json->p, json->n);
+    }
+    sup_out_deinit(json);
+}
+
+void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f)
+{
+    struct sup_out out = {0};
+    unsigned status = sup_fail_http(f);
+    char tmp[24];
+
+    if (f->retry_ms) {
+        snprintf(tmp, sizeof(tmp), "%u", (f->retry_ms + 999) / 1000);
+        sup_req_set_header(req, "Retry-After", tmp);
+    } else if (status == 409 || status >= 500) {
+        /* the official clients try 409 and 5xx again unless told not to */
+        sup_req_set_header(req, "x-should-retry", "false");
+    }
+    sup_fail_json(f, openai, &out);
+    if (out.failed)
+        sup_reply(req, status, "application/json", "{}", 2);
+    else
+        sup_reply(req, status, "application/json", out.p, out.n);
+    sup_out_deinit(&out);
+}
+
+static struct sup_req *req_take(struct sup_call *c)
+{
+    struct sup_req *req = c->req;
+
+    c->req = NULL;
+    return req;
+}
+
+void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, size_t n)
+{
+    if (c->req)
+        sup_reply(req_take(c), 200, type, body, n);
+}
+
+void sup_call_reply(struct sup_call *c, const struct sup_out *json)
+{
+    struct sup_fail f;
+
+    if (!json->failed) {
+        sup_call_reply_raw(c, "application/json", json->p, json->n);
+        return;
+    }
+    sup_fail_set(&f, SUP_E_CONTENT_TOO_LARGE, "", "the answer is over the limit of %u bytes",
+                 SUP_OUT_MAX);
+    sup_call_fail(c, &f);
+}
+
+void sup_call_fail(struct sup_call *c, const struct sup_fail *f)
+{
+    struct sup_out out = {0};
+
+    enter(c);
+    cancel_all(c);
+    if (c->req && !c->streaming) {
+        sup_reply_fail(req_take(c), c->openai, f);
+    } else if (c->req) {
+        sup_out_str(&out, "event: error\ndata: ");
+        sup_fail_json(f, c->openai, &out);
+        sup_out_str(&out, "\n\n");
+        if (!out.failed)
+            sup_stream_write(c->req, out.p, out.n);
+        if (c->req)
+            sup_stream_end(req_take(c));
+        sup_out_deinit(&out);
+    }
+    leave(c);
+}
+
+/* ------------------------------------------------------------------------ SSE */
+
+static void pause_all(struct sup_call *c, bool paused)
+{
+    c->paused = paused;
+    for (uint32_t i = 0; i < c->n_parts && c->paused == paused; i++)
+        if (c->parts[i].ticket)
+            sup_ticket_pause(c->parts[i].ticket, paused);
+}
+
+static void on_drain(void *user)
+{
+    struct sup_call *c = user;
+
+    enter(c);
+    if (c->req && c->paused)
+        pause_all(c, false);
+    leave(c);
+}
+
+static void stream_open(struct sup_call *c)
+{
+    if (c->streaming)
+        return;
+    c->streaming = true;
+    sup_req_set_header(c->req, "Cache-Control", "no-cache");
+    sup_req_set_header(c->req, "X-Accel-Buffering", "no");
+    sup_stream_start(c->req, 200, "text/event-stream; charset=utf-8", on_drain, c);
+}
+
+static void send_bytes(struct sup_call *c, const void *p, size_t n)
+{
+    if (!c->req)
+        return;
+    stream_open(c);
+    if (!c->req)
+        return;
+    c->wrote = true;
+    if (!sup_stream_write(c->req, p, n) && c->req && !c->paused)
+        pause_all(c, true);
+}
+
+static void on_heartbeat(uv_timer_t *t)
+{
+    static const char comment[] = ": waiting\n\n";
+    struct sup_call *c = t->data;
+
+    enter(c);
+    if (c->req) {
+        if (!c->wrote && !c->paused)
+            send_bytes(c, comment, sizeof(comment) - 1);
+        c->wrote = false;
+        uv_timer_start(t, on_heartbeat, HEARTBEAT_MS, 0);
+    }
+    leave(c);
+}
+
+void sup_call_sse(struct sup_call *c)
+{
+    uv_timer_init(&c->front->loop, &c->timer);
+    c->timer.data = c;
+    c->timer_used = true;
+    uv_timer_start(&c->timer, on_heartbeat, FIRST_HEARTBEAT_MS, 0);
+}
+
+void sup_call_write(struct sup_call *c, const struct sup_out *events)
+{
+    struct sup_fail f;
+
+    if (events->failed) {
+        sup_fail_set(&f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the next event");
+        sup_call_fail(c, &f);
+    } else if (events->n) {
+        send_bytes(c, events->p, events->n);
+    }
+}
+
+void sup_call_end(struct sup_call *c)
+{
+    if (c->req)
+        sup_stream_end(req_take(c));
+}
+
+/* ---------------------------------------------------------------------- tasks */
+
+static void on_frame(void *user, const Ipc__Frame *fr)
+{
+    struct sup_part *p = user;
+    struct sup_call *c = p->call;
+
+    enter(c);
+    c->got_frame = true;
+    if (c->req)
+        c->ops->frame(c, p->idx, fr);
+    leave(c);
+}
+
+/* A task that failed before any frame on a model that failed to load met the
+ * model's own fault: a malformed file is not a bad request. */
+static bool load_failed(struct sup_call *c)
+{
+    struct sup_model_view v;
+
+    return !c->got_frame && sup_fleet_find(c->front->fleet, c->model_id, &v) &&
+           (strcmp(v.state, "failed") == 0);
+}
+
+static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
+{
+    struct sup_part *p = user;
+    struct sup_call *c = p->call;
+    struct sup_fail f;
+
+    enter(c);
+    p->ticket = NULL;
+    c->n_left--;
+    if (!c->req) {
+        /* already answered: another part failed */
+    } else if (err) {
+        sup_fail_rc(&f, err, retry_ms, load_failed(c));
+        sup_call_fail(c, &f);
+    } else if (c->n_left == 0) {
+        c->ops->finish(c);
+    }
+    leave(c);
+}
+
+static void no_memory(struct sup_fail *f)
+{
+    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
+}
+
+bool sup_call_parts(struct sup_call *c, uint32_t n, struct sup_fail *f)
+{
+    struct sup_part *parts = calloc(n, sizeof(*parts));
+
+    if (!parts) {
+        no_memory(f);
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i].call = c;
+        parts[i].idx = i;
+    }
+    c->parts = parts;
+    c->n_parts = c->n_left = n;
+    return true;
+}
+
+bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struct sup_fail *f)
+{
+    const struct sup_task t = {
+        .model = c->model_id,
+        .req_id = sup_req_id(c->req),
+        .frame = frame,
+        .deadline_us = c->deadline_us,
+        .on_frame = on_frame,
+        .on_end = on_end,
+        .user = &c->parts[part],
+    };
+    struct rc_err err = RC_ERR_INIT;
+    enum rc rc = sup_fleet_submit(c->front->fleet, &t, &c->parts[part].ticket, &err);
+
+    if (rc == RC_OK)
+        return true;
+    c->parts[part].ticket = NULL;
+    err.code = rc;
+    sup_fail_refused(f, &err);
+    return false;
+}
+
+/* ---------------------------------------------------------------------- start */
+
+/* "X-Request-Timeout-Ms" and the field may only lower the server's own limit. */
+static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f)
+{
+    const char *h = sup_req_header(c->req, "x-request-timeout-ms");
+    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0;
+
+    if (h) {
+        for (const char *p = h; *p && head_ms <= TIMEOUT_MAX_MS; p++)
+            head_ms =
+                *p >= '0' && *p <= '9' ? head_ms * 10 + (uint64_t)(*p - '0') : UINT64_MAX / 16;
+        if (head_ms == 0 || head_ms > TIMEOUT_MAX_MS) {
+            sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout-Ms",
+                         "header 'X-Request-Timeout-Ms': got \"%.40s\", expected an integer from 1 "
+                         "to %d",
+                         h, TIMEOUT_MAX_MS);
+            return false;
+        }
+    }
+    if (head_ms && (!ms || head_ms < ms))
+        ms = head_ms;
+    if (asked_ms && (!ms || asked_ms < ms))
+        ms = asked_ms;
+    if (ms)
+        c->deadline_us = sup_req_start_us(c->req) + ms * 1000;
+    return true;
+}
+
+static bool can_do(struct sup_call *c, const Ipc__Loaded *m, struct sup_fail *f)
+{
+    const char *lacks = NULL;
+
+    if (!m)
+        return true; /* not probed yet: the worker will say */
+    c->vocab_size = m->vocab_size;
+    c->embed_dim = m->embed_dim;
+    c->ctx_tokens = m->ctx_tokens;
+    if ((c->ops->need == SUP_NEED_GENERATE || c->ops->need == SUP_NEED_CHAT) && !m->can_generate)
+        lacks = "does not generate text";
+    else if (c->ops->need == SUP_NEED_CHAT && !m->has_chat_template)
+        lacks = "has no chat template (completions work)";
+    else if (c->ops->need == SUP_NEED_EMBED && !m->can_embed)
+        lacks = "does not make embeddings";
+    if (!lacks)
+        return true;
+    sup_fail_set(f, SUP_E_INVALID_MODEL, "model", "model '%.100s' %s", c->model, lacks);
+    return false;
+}
+
+static void not_found(struct sup_call *c, struct sup_fail *f)
+{
+    sup_fail_set(f, SUP_E_MODEL_NOT_FOUND, "model", "model '%.100s' not found", c->model);
+}
+
+static void on_rescan(void *user);
+
+/* With the body read and the model named: find it, check all fields, start. */
+static bool go(struct sup_call *c, struct sup_fail *f)
+{
+    struct sup_val v[SUP_FIELDS_MAX];
+    struct sup_model_view m;
+    struct sup_blk *keep;
+    bool ok;
+
+    if (!sup_model_name_ok(c->model, strlen(c->model))) {
+        not_found(c, f);
+        return false;
+    }
+    if (!sup_fleet_find(c->front->fleet, c->model, &m)) {
+        if (c->rescanned) {
+            not_found(c, f);
+            return false;
+        }
+        /* it may have been put there a moment ago */
+        c->rescanned = c->waiting = true;
+        sup_fleet_rescan(c->front->fleet, on_rescan, c);
+        return true;
+    }
+    if (!(c->model_id = sup_call_strdup(c, m.id))) {
+        no_memory(f);
+        return false;
+    }
+    if (!can_do(c, m.info, f))
+        return false;
+    if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
+        return false;
+    keep = c->mem;
+    ok = c->ops->start(c, v, f);
+    /* the frames are packed: a long stream does not hold on to its prompt */
+    free_mem(c, keep);
+    json_decref(c->body);
+    c->body = NULL;
+    return ok;
+}
+
+static void on_rescan(void *user)
+{
+    struct sup_call *c = user;
+    struct sup_fail f;
+
+    enter(c);
+    c->waiting = false;
+    if (c->req && !go(c, &f))
+        sup_call_fail(c, &f);
+    leave(c);
+}
+
+static bool read_json(struct sup_call *c, uint64_t *timeout_ms, struct sup_fail *f)
+{
+    struct sup_val v[ALL_N];
+    const char *body;
+    size_t n;
+
+    body = sup_req_body(c->req, &n);
+    if (!(c->body = sup_body_parse(body, n, f)))
+        return false;
+    if (!sup_fields_read(all_fields, ALL_N, c->body, "", v, f))
+        return false;
+    c->model = v[ALL_MODEL].s;
+    *timeout_ms = v[ALL_TIMEOUT].set ? (uint64_t)v[ALL_TIMEOUT].i : 0;
+    return true;
+}
+
+static bool read_raw(struct sup_call *c, struct sup_fail *f)
+{
+    c->model = sup_req_query(c->req, "model");
+    if (!c->model)
+        c->model = sup_req_header(c->req, "x-model");
+    if (c->model && c->model[0] && strlen(c->model) <= SUP_NAME_MAX)
+        return true;
+    sup_fail_set(
+        f, SUP_E_INVALID_REQUEST, "model",
+        "query 'model' or header 'X-Model': missing, empty or too long, expected a model's "
+        "id");
+    return false;
+}
+
+static bool prepare(struct sup_call *c, struct sup_fail *f)
+{
+    const char *type = sup_req_header(c->req, "content-type");
+    uint64_t timeout_ms = 0;
+
+    if (type && strncasecmp(type, "multipart/", 10) == 0) {
+        sup_fail_set(f, SUP_E_UNSUPPORTED_MEDIA_TYPE, "Content-Type",
+                     "header 'Content-Type': multipart bodies are not accepted, expected "
+                     "application/json");
+        return false;
+    }
+    if (!(c->ops->raw_body ? read_raw(c, f) : read_json(c, &timeout_ms, f)))
+        return false;
+    if (!set_deadline(c, timeout_ms, f))
+        return false;
+    if (!(c->model = sup_call_strdup(c, c->model))) {
+        no_memory(f);
+        return false;
+    }
+    return go(c, f);
+}
+
+static bool admit(struct sup_front *front, struct sup_fail *f)
+{
+    const uint64_t max = front->conf->max_concurrent_requests;
+
+    if (front->draining)
+        sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "", "the server is shutting down");
+    else if (max && front->active >= max)
+        sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "",
+                     "%u requests are in work, the limit is %llu: try again later", front->active,
+                     (unsigned long long)max);
+    else
+        return true;
+    return false;
+}
+
+void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup_call_ops *ops)
+{
+    struct sup_call *c;
+    struct sup_fail f;
+
+    if (!admit(front, &f)) {
+        sup_reply_fail(req, sup_req_openai(req), &f);
+        return;
+    }
+    c = calloc(1, ops->size);
+    if (!c) {
+        no_memory(&f);
+        sup_reply_fail(req, sup_req_openai(req), &f);
+        return;
+    }
+    c->ops = ops;
+    c->front = front;
+    c->req = req;
+    c->openai = sup_req_openai(req);
+    c->counted = true;
+    front->active++;
+    sup_req_on_abort(req, on_abort, c);
+    enter(c);
+    if (!prepare(c, &f))
+        sup_call_fail(c, &f);
+    leave(c);
+}
+
+/* ---------------------------------------------------------------- load, unload */
+
+void sup_call_await(struct sup_call *c)
+{
+    c->waiting = true;
+}
+
+void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
+                      void (*then)(struct sup_call *c))
+{
+    struct sup_model_view v;
+    struct sup_fail f;
+
+    enter(c);
+    c->waiting = false;
+    if (c->req && err) {
+        sup_fail_rc(&f, err, 0, true);
+        if (sup_fleet_find(c->front->fleet, c->model_id, &v) && sup_code_http(f.code) == 503)
+            f.retry_ms = v.retry_in_ms ? (uint32_t)v.retry_in_ms : 1000;
+        sup_call_fail(c, &f);
+    } else if (c->req) {
+        then(c);
+    }
+    leave(c);
+}

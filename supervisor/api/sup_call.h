@@ -1,0 +1,117 @@
+/* sup_call.h - one API request in work, from handler to last byte.
+ *
+ * What every model endpoint shares: admission, reading the body, finding the
+ * model (looking at the disk once more before saying 404), deadlines, tickets,
+ * errors in the right shape, SSE with heartbeats and back-pressure, and the client
+ * that leaves. An endpoint embeds struct sup_call as its first member and supplies
+ * a struct sup_call_ops; it never touches sup_req itself after it started.
+ *
+ * Always true: exactly one of reply, stream end or abort happens; tickets are
+ * cancelled with it; the object is freed when no callback is on its stack and no
+ * answer of the fleet (rescan, load) is awaited.
+ * Tests: tests/supervisor/test_sup_api_call.c
+ */
+#ifndef INFERD_SUP_CALL_H
+#define INFERD_SUP_CALL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "inferd.pb-c.h"
+#include "sup_fields.h"
+#include "sup_out.h"
+#include "sup_status.h"
+
+struct sup_call;
+struct sup_front;
+struct sup_req;
+struct sup_ticket;
+
+enum sup_need { SUP_NEED_ANY, SUP_NEED_GENERATE, SUP_NEED_CHAT, SUP_NEED_EMBED };
+
+struct sup_call_ops {
+    size_t size; /* of the endpoint's object */
+    enum sup_need need;
+    bool raw_body; /* the body is not JSON; the model is named in query or header */
+    const struct sup_field *fields;
+    size_t n_fields; /* at most SUP_FIELDS_MAX */
+    /* Checks the values, builds frames, submits them. false: *f says why. */
+    bool (*start)(struct sup_call *c, const struct sup_val *v, struct sup_fail *f);
+    /* An answer frame of a part. May fail the call. */
+    void (*frame)(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);
+    /* Every part has ended well: reply or end the stream. */
+    void (*finish)(struct sup_call *c);
+    void (*deinit)(struct sup_call *c); /* optional */
+};
+
+#define SUP_FIELDS_MAX 48
+#define SUP_PARTS_MAX 128
+
+/* One task of the call. */
+struct sup_part {
+    struct sup_call *call;
+    struct sup_ticket *ticket; /* NULL when not running */
+    uint32_t idx;
+};
+
+struct sup_call {
+    const struct sup_call_ops *ops;
+    struct sup_front *front;
+    struct sup_req *req;  /* NULL once answered or left */
+    bool openai;          /* under /v1: errors as objects */
+    json_t *body;         /* until start has returned */
+    const char *model;    /* as the client wrote it; copied */
+    const char *model_id; /* as the fleet knows it; copied */
+    /* facts of the model, 0 when not known yet */
+    uint32_t vocab_size, embed_dim, ctx_tokens;
+    uint64_t deadline_us;
+    struct sup_part *parts;
+    uint32_t n_parts, n_left;
+    bool got_frame; /* a worker has answered something */
+
+    /* private to sup_call.c */
+    struct sup_blk *mem;
+    uint32_t depth;
+    bool waiting, rescanned, streaming, paused, wrote, counted, timer_used;
+    uv_timer_t timer;
+};
+
+/* Handler of an endpoint: makes the call and runs it. */
+void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup_call_ops *ops);
+
+/* Zeroed memory that lives until the call ends, or until start returns when start
+ * asked for it; NULL = none left. */
+void *sup_call_alloc(struct sup_call *c, size_t n_bytes);
+char *sup_call_strdup(struct sup_call *c, const char *s);
+
+/* Before the first submit. false: *f. */
+bool sup_call_parts(struct sup_call *c, uint32_t n, struct sup_fail *f);
+bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struct sup_fail *f);
+
+/* Answers; the call is over (c may be used until the callback returns). An out
+ * that has `failed` becomes a 413. */
+void sup_call_reply(struct sup_call *c, const struct sup_out *json);
+void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, size_t n_bytes);
+void sup_call_fail(struct sup_call *c, const struct sup_fail *f);
+
+/* SSE: _sse arms the heartbeat (headers go out with the first write, or after a
+ * second of silence so that proxies keep the connection); _write sends bytes that
+ * are whole events; _end ends the stream. */
+void sup_call_sse(struct sup_call *c);
+void sup_call_write(struct sup_call *c, const struct sup_out *events);
+void sup_call_end(struct sup_call *c);
+
+/* For answers without a call (lists, probes). */
+void sup_reply_out(struct sup_req *req, unsigned status, struct sup_out *json);
+void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f);
+bool sup_req_openai(const struct sup_req *req);
+
+/* load / unload: the fleet answers once, whether or not the client still waits. */
+void sup_call_await(struct sup_call *c);
+void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
+                      void (*then)(struct sup_call *c));
+
+#endif

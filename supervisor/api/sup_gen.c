@@ -1,0 +1,312 @@
+/* sup_gen.c - Delta and Done frames to one JSON answer or to SSE chunks.
+ *
+ * A stream's chunk is: an envelope built once per request, the escaped text, a
+ * fixed end; nothing is allocated per token once the buffers have grown. Always
+ * true: a chat choice's first chunk carries its role, its last its finish_reason;
+ * [DONE] is the last event of a stream that went well and never of one that did
+ * not. Change with care: the bytes of a chunk (test_sup_api_gen.c has them exact).
+ */
+#include "sup_gen.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sup_http.h"
+
+static const char *const finish_words[] = {"null", "\"stop\"", "\"length\""};
+
+static const char *finish_word(uint32_t finish)
+{
+    return finish_words[finish < 3 ? finish : 1];
+}
+
+/* 16 hexadecimal digits, different for each request: FNV-1a of its id and time. */
+static uint64_t answer_id(const struct sup_req *req)
+{
+    uint64_t h = 0xcbf29ce484222325u, t = sup_req_start_us(req);
+
+    for (const char *p = sup_req_id(req); *p; p++)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+    for (int i = 0; i < 8; i++, t >>= 8)
+        h = (h ^ (t & 255)) * 0x100000001b3u;
+    return h;
+}
+
+/* Up to where the choices begin: {"id":...,"choices": */
+static void write_head(struct sup_gen *g, struct sup_out *o, const char *object)
+{
+    sup_out_fmt(o, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%lld,\"model\":",
+                g->chat ? "chatcmpl" : "cmpl", (unsigned long long)answer_id(g->call.req), object,
+                (long long)time(NULL));
+    sup_out_quoted(o, g->call.model);
+    sup_out_str(o, ",\"system_fingerprint\":\"inferd-" INFERD_VERSION "\"");
+}
+
+bool sup_gen_open(struct sup_gen *g, struct sup_fail *f)
+{
+    g->choices = calloc((size_t)g->n * g->n_prompts, sizeof(*g->choices));
+    g->prompt_ids = calloc(g->n_prompts, sizeof(*g->prompt_ids));
+    if (g->stream) {
+        sup_out_str(&g->head, "data: ");
+        write_head(g, &g->head, g->chat ? "chat.completion.chunk" : "text_completion");
+        sup_call_sse(&g->call);
+    } else {
+        write_head(g, &g->head, g->chat ? "chat.completion" : "text_completion");
+    }
+    sup_out_str(&g->head, ",\"choices\":[");
+    if (!g->choices || !g->prompt_ids || g->head.failed) {
+        sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the answer");
+        return false;
+    }
+    return true;
+}
+
+static void choice_deinit(struct sup_choice *ch)
+{
+    sup_out_deinit(&ch->text);
+    sup_out_deinit(&ch->ids);
+    sup_probs_deinit(&ch->probs);
+}
+
+void sup_gen_deinit(struct sup_call *c)
+{
+    struct sup_gen *g = (struct sup_gen *)c;
+
+    for (size_t i = 0; g->choices && i < (size_t)g->n * g->n_prompts; i++)
+        choice_deinit(&g->choices[i]);
+    for (size_t i = 0; g->prompt_ids && i < g->n_prompts; i++)
+        sup_out_deinit(&g->prompt_ids[i]);
+    free(g->choices);
+    free(g->prompt_ids);
+    choice_deinit(&g->news);
+    sup_out_deinit(&g->head);
+    sup_out_deinit(&g->buf);
+}
+
+static void add_ids(struct sup_out *o, const uint32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (o->n)
+            sup_out_put(o, ",", 1);
+        sup_out_u64(o, ids[i]);
+    }
+}
+
+static void put_out(struct sup_out *o, const struct sup_out *from)
+{
+    if (from->failed)
+        o->failed = true;
+    sup_out_put(o, from->p, from->n);
+}
+
+static void add_news(struct sup_gen *g, struct sup_choice *to, const Ipc__Delta *d)
+{
+    sup_out_json(&to->text, d->text.data, d->text.len);
+    if (g->return_ids)
+        add_ids(&to->ids, d->tokens, d->n_tokens);
+    if (g->logprobs)
+        sup_probs_add(&to->probs, g->chat, d->probs, d->n_probs);
+}
+
+/* ------------------------------------------------------------------- streaming */
+
+static void chunk_begin(struct sup_gen *g, uint32_t idx)
+{
+    put_out(&g->buf, &g->head);
+    sup_out_str(&g->buf, "{\"index\":");
+    sup_out_u64(&g->buf, idx);
+}
+
+static void chunk_role(struct sup_gen *g, uint32_t idx)
+{
+    chunk_begin(g, idx);
+    sup_out_str(&g->buf, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                         "\"finish_reason\":null}]}\n\n");
+}
+
+static void chunk_news(struct sup_gen *g, uint32_t idx)
+{
+    struct sup_out *o = &g->buf;
+
+    chunk_begin(g, idx);
+    sup_out_str(o, g->chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
+    put_out(o, &g->news.text);
+    sup_out_str(o, g->chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
+    sup_probs_write(&g->news.probs, g->chat, g->logprobs, g->top_logprobs, o);
+    sup_out_str(o, ",\"finish_reason\":null");
+    if (g->return_ids) {
+        sup_out_str(o, ",\"token_ids\":[");
+        put_out(o, &g->news.ids);
+        sup_out_put(o, "]", 1);
+    }
+    sup_out_str(o, "}]}\n\n");
+}
+
+static void chunk_finish(struct sup_gen *g, uint32_t idx, uint32_t finish)
+{
+    chunk_begin(g, idx);
+    sup_out_str(&g->buf, g->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
+    sup_out_fmt(&g->buf, ",\"logprobs\":null,\"finish_reason\":%s}]}\n\n", finish_word(finish));
+}
+
+static void stream_delta(struct sup_gen *g, uint32_t idx, const Ipc__Delta *d)
+{
+    struct sup_choice *ch = &g->choices[idx];
+
+    sup_out_reset(&g->buf);
+    sup_out_reset(&g->news.text);
+    sup_out_reset(&g->news.ids);
+    sup_probs_reset(&g->news.probs);
+    if (g->chat && !ch->role_sent) {
+        ch->role_sent = true;
+        chunk_role(g, idx);
+    }
+    add_news(g, &g->news, d);
+    if (g->news.text.n || g->news.ids.n || g->news.probs.tokens.n)
+        chunk_news(g, idx);
+    if (d->finish)
+        chunk_finish(g, idx, d->finish);
+    sup_call_write(&g->call, &g->buf);
+}
+
+/* --------------------------------------------------------------------- the end */
+
+static double per_second(uint64_t n, uint64_t us)
+{
+    return us ? (double)n * 1e6 / (double)us : 0;
+}
+
+static void write_usage(struct sup_gen *g, struct sup_out *o)
+{
+    const uint64_t total = g->prompt_tokens + g->completion_tokens;
+    const uint64_t fresh =
+        g->prompt_tokens > g->cached_tokens ? g->prompt_tokens - g->cached_tokens : 0;
+
+    sup_out_fmt(o,
+                ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":"
+                "%llu,\"cached_prompt_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":"
+                "%llu}}",
+                (unsigned long long)g->prompt_tokens, (unsigned long long)g->completion_tokens,
+                (unsigned long long)total, (unsigned long long)g->cached_tokens,
+                (unsigned long long)g->cached_tokens);
+    sup_out_fmt(o,
+                ",\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f,"
+                "\"prefill_tokens_per_second\":%.2f,\"decode_tokens_per_second\":%.2f}",
+                (double)g->queue_us / 1e3, (double)g->prefill_us / 1e3, (double)g->decode_us / 1e3,
+                per_second(fresh, g->prefill_us), per_second(g->completion_tokens, g->decode_us));
+}
+
+static void prompt_ids(struct sup_out *o, const char *before, const struct sup_out *ids)
+{
+    sup_out_str(o, before);
+    put_out(o, ids);
+    sup_out_put(o, "]", 1);
+}
+
+static void write_choice(struct sup_gen *g, uint32_t idx, struct sup_out *o)
+{
+    struct sup_choice *ch = &g->choices[idx];
+
+    sup_out_str(o, idx ? ",{\"index\":" : "{\"index\":");
+    sup_out_u64(o, idx);
+    sup_out_str(o,
+                g->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"text\":\"");
+    put_out(o, &ch->text);
+    sup_out_str(o, g->chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+    sup_probs_write(&ch->probs, g->chat, g->logprobs, g->top_logprobs, o);
+    sup_out_fmt(o, ",\"finish_reason\":%s", finish_word(ch->finish ? ch->finish : 1));
+    if (g->return_ids) {
+        prompt_ids(o, ",\"token_ids\":[", &ch->ids);
+        if (!g->chat)
+            prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[idx / g->n]);
+    }
+    sup_out_put(o, "}", 1);
+}
+
+static void finish_whole(struct sup_gen *g)
+{
+    struct sup_out *o = &g->buf;
+
+    sup_out_reset(o);
+    put_out(o, &g->head);
+    for (uint32_t i = 0; i < g->n * g->n_prompts; i++)
+        write_choice(g, i, o);
+    sup_out_put(o, "]", 1);
+    if (g->return_ids && g->chat)
+        prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[0]);
+    write_usage(g, o);
+    sup_out_put(o, "}", 1);
+    sup_call_reply(&g->call, o);
+}
+
+static void finish_stream(struct sup_gen *g)
+{
+    struct sup_out *o = &g->buf;
+
+    sup_out_reset(o);
+    for (uint32_t i = 0; i < g->n * g->n_prompts; i++)
+        if (!g->choices[i].finish)
+            chunk_finish(g, i, 1);
+    if (g->include_usage || g->return_ids) {
+        put_out(o, &g->head);
+        sup_out_put(o, "]", 1);
+        if (g->return_ids && g->chat)
+            prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[0]);
+        for (uint32_t i = 0; g->return_ids && !g->chat && i < g->n_prompts; i++)
+            prompt_ids(o, i ? ",[" : ",\"prompt_token_ids\":[[", &g->prompt_ids[i]);
+        if (g->return_ids && !g->chat)
+            sup_out_put(o, "]", 1);
+        if (g->include_usage)
+            write_usage(g, o);
+        sup_out_str(o, "}\n\n");
+    }
+    sup_out_str(o, "data: [DONE]\n\n");
+    sup_call_write(&g->call, o);
+    sup_call_end(&g->call);
+}
+
+/* ---------------------------------------------------------------------- frames */
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
+{
+    struct sup_gen *g = (struct sup_gen *)c;
+
+    if (fr->body_case == IPC__FRAME__BODY_DELTA && fr->delta->index < g->n) {
+        uint32_t idx = part * g->n + fr->delta->index;
+
+        if (fr->delta->finish)
+            g->choices[idx].finish = fr->delta->finish;
+        if (g->stream)
+            stream_delta(g, idx, fr->delta);
+        else
+            add_news(g, &g->choices[idx], fr->delta);
+    } else if (fr->body_case == IPC__FRAME__BODY_DONE) {
+        const Ipc__Done *d = fr->done;
+
+        g->prompt_tokens += d->prompt_tokens;
+        g->completion_tokens += d->completion_tokens;
+        g->cached_tokens += d->cached_tokens;
+        /* prompts of one request run side by side */
+        g->queue_us = max_u64(g->queue_us, d->queue_us);
+        g->prefill_us = max_u64(g->prefill_us, d->prefill_us);
+        g->decode_us = max_u64(g->decode_us, d->decode_us);
+        if (g->return_ids)
+            add_ids(&g->prompt_ids[part], d->prompt_token_ids, d->n_prompt_token_ids);
+    }
+}
+
+void sup_gen_finish(struct sup_call *c)
+{
+    struct sup_gen *g = (struct sup_gen *)c;
+
+    if (g->stream)
+        finish_stream(g);
+    else
+        finish_whole(g);
+}

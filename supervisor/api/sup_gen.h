@@ -1,0 +1,103 @@
+/* sup_gen.h - text generation: what chat and completions share.
+ *
+ * sup_gen_req.c turns the common fields (sampling, stop, n, stream) into an
+ * Ipc__Generate; sup_gen.c turns Delta and Done frames into one JSON answer or into
+ * SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
+ * Tests: tests/supervisor/test_sup_api_gen.c
+ */
+#ifndef INFERD_SUP_GEN_H
+#define INFERD_SUP_GEN_H
+
+#include "sup_call.h"
+#include "sup_endpoints.h"
+
+/* Rows both endpoints have, first in each one's table.
+ * X(id, name, type, required, min, max, default, words) */
+#define SUP_GEN_FIELDS(X)                                                              \
+    X(MAX_TOKENS, "max_tokens", INT, false, 1, 2147483647, 0, NULL)                    \
+    X(TEMPERATURE, "temperature", NUM, false, 0, 2, 0, NULL)                           \
+    X(TOP_P, "top_p", NUM, false, 0, 1, 0, NULL)                                       \
+    X(TOP_K, "top_k", INT, false, 0, 1000000, 0, NULL)                                 \
+    X(MIN_P, "min_p", NUM, false, 0, 1, 0, NULL)                                       \
+    X(REPETITION_PENALTY, "repetition_penalty", NUM, false, 0.01, 100, 1, NULL)        \
+    X(FREQUENCY_PENALTY, "frequency_penalty", NUM, false, -2, 2, 0, NULL)              \
+    X(PRESENCE_PENALTY, "presence_penalty", NUM, false, -2, 2, 0, NULL)                \
+    X(SEED, "seed", INT, false, -9.3e18, 9.3e18, 0, NULL)                              \
+    X(STOP, "stop", ANY, false, 0, 0, 0, "a string or an array of at most 16 strings") \
+    X(CHOICES, "n", INT, false, 1, 128, 1, NULL)                                       \
+    X(LOGIT_BIAS, "logit_bias", OBJECT, false, 0, 0, 0, NULL)                          \
+    X(STREAM, "stream", BOOL, false, 0, 1, 0, NULL)                                    \
+    X(STREAM_OPTIONS, "stream_options", OBJECT, false, 0, 0, 0, NULL)                  \
+    X(IGNORE_EOS, "ignore_eos", BOOL, false, 0, 1, 0, NULL)                            \
+    X(RETURN_TOKEN_IDS, "return_token_ids", BOOL, false, 0, 1, 0, NULL)                \
+    X(BACKEND, "backend", ENUM, false, 0, 0, 0, "auto|native|cpu")                     \
+    X(GRAMMAR, "grammar", REFUSE, false, 0, 0, 0, NULL)                                \
+    X(DRAFT_MODEL, "draft_model", REFUSE, false, 0, 0, 0, NULL)                        \
+    X(CACHE_COMPACTION, "cache_compaction_ratio", REFUSE, false, 0, 0, 0, NULL)        \
+    X(MODEL_IDENTITY, "model_identity", REFUSE, false, 0, 0, 0,                        \
+      "models have no identity hash yet, so it cannot be checked")
+
+#define SUP_FIELD_ROW(id, name, type, req, min, max, def, words) \
+    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
+
+enum {
+#define X(id, name, type, req, min, max, def, words) SUP_G_##id,
+    SUP_GEN_FIELDS(X)
+#undef X
+        SUP_G_N
+};
+
+#define SUP_STOP_MAX 16
+#define SUP_STOP_BYTES 4096
+#define SUP_BIAS_MAX 1024
+#define SUP_CHOICES_MAX 128
+
+/* Log probabilities of one choice, as lists without their brackets. */
+struct sup_probs {
+    struct sup_out tokens, values, top, offsets; /* chat uses tokens only */
+};
+
+struct sup_choice {
+    struct sup_out text, ids;
+    struct sup_probs probs;
+    uint32_t finish; /* as in Delta */
+    bool role_sent;
+};
+
+struct sup_gen {
+    struct sup_call call;
+    /* set by the endpoint before it submits */
+    bool chat, stream, include_usage, logprobs, return_ids;
+    uint32_t n, n_prompts, top_logprobs;
+    /* private to sup_gen.c */
+    struct sup_choice *choices; /* n_prompts * n; choice = prompt * n + index */
+    struct sup_out head;        /* every chunk up to the choice's index */
+    struct sup_out buf;
+    struct sup_choice news;     /* the lists of the chunk being written */
+    struct sup_out *prompt_ids; /* per prompt */
+    uint64_t prompt_tokens, completion_tokens, cached_tokens;
+    uint64_t queue_us, prefill_us, decode_us;
+};
+
+/* A validated Generate and its sampling, in the call's memory, without a prompt;
+ * fills g's common members. chat decides how max_tokens and log probabilities are
+ * spelled. v: values of a table that begins with SUP_GEN_FIELDS. */
+Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64_t max_tokens,
+                               struct sup_fail *f);
+/* Ready to receive frames: choices, id, envelope. After n and n_prompts are known. */
+bool sup_gen_open(struct sup_gen *g, struct sup_fail *f);
+
+/* struct sup_call_ops members for both endpoints. */
+void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);
+void sup_gen_finish(struct sup_call *c);
+void sup_gen_deinit(struct sup_call *c);
+
+/* Appends what one Delta brought. */
+void sup_probs_add(struct sup_probs *p, bool chat, Ipc__TokenProb *const *probs, size_t n);
+/* The value of "logprobs"; null when not asked for. top: how many were asked. */
+void sup_probs_write(const struct sup_probs *p, bool chat, bool asked, uint32_t top,
+                     struct sup_out *o);
+void sup_probs_reset(struct sup_probs *p);
+void sup_probs_deinit(struct sup_probs *p);
+
+#endif

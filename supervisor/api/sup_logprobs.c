@@ -1,0 +1,177 @@
+/* sup_logprobs.c - log probabilities in the two spellings of the OpenAI API.
+ *
+ * Chat: a list of {token, logprob, bytes, top_logprobs}. Completions: four
+ * parallel lists. A token's bytes may be a part of a character: chat shows U+FFFD
+ * and the true bytes beside it; completions, which has no such field, spells them
+ * "bytes:\xe2\x9c" as that API does. Tests: tests/supervisor/test_sup_api_gen.c
+ */
+#include "sup_gen.h"
+
+#include <string.h>
+
+/* JSON has no infinity; the published API says -9999 for "never". */
+static void number(struct sup_out *o, float lp)
+{
+    if (lp > -9999.0f)
+        sup_out_f32(o, lp);
+    else
+        sup_out_str(o, "-9999.0");
+}
+
+static bool whole(ProtobufCBinaryData b)
+{
+    size_t i = 0, n;
+
+    while (i < b.len) {
+        if (!(n = sup_utf8_len(b.data + i, b.len - i)))
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+static void chat_token(struct sup_out *o, ProtobufCBinaryData piece, float lp)
+{
+    sup_out_str(o, "{\"token\":\"");
+    sup_out_json(o, piece.data, piece.len);
+    sup_out_str(o, "\",\"logprob\":");
+    number(o, lp);
+    sup_out_str(o, ",\"bytes\":[");
+    for (size_t i = 0; i < piece.len; i++) {
+        if (i)
+            sup_out_put(o, ",", 1);
+        sup_out_u64(o, piece.data[i]);
+    }
+    sup_out_put(o, "]", 1);
+}
+
+static void add_chat(struct sup_out *o, const Ipc__TokenProb *p)
+{
+    if (o->n)
+        sup_out_put(o, ",", 1);
+    chat_token(o, p->piece, p->has_logprob ? p->logprob : -9999.0f);
+    sup_out_str(o, ",\"top_logprobs\":[");
+    for (size_t i = 0; i < p->n_top; i++) {
+        if (i)
+            sup_out_put(o, ",", 1);
+        chat_token(o, p->top[i]->piece, p->top[i]->logprob);
+        sup_out_put(o, "}", 1);
+    }
+    sup_out_str(o, "]}");
+}
+
+static void name(struct sup_out *o, ProtobufCBinaryData piece)
+{
+    static const char hex[] = "0123456789abcdef";
+
+    sup_out_put(o, "\"", 1);
+    if (whole(piece)) {
+        sup_out_json(o, piece.data, piece.len);
+    } else {
+        sup_out_str(o, "bytes:");
+        for (size_t i = 0; i < piece.len; i++) {
+            char x[5] = {'\\', '\\', 'x', hex[piece.data[i] >> 4], hex[piece.data[i] & 15]};
+
+            sup_out_put(o, x, sizeof(x));
+        }
+    }
+    sup_out_put(o, "\"", 1);
+}
+
+/* Two ids may share their bytes (a special and a plain token); a JSON object may
+ * not have a name twice, so the first, the likelier, stands. */
+static bool seen(const Ipc__TokenProb *p, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (p->top[k]->piece.len == p->top[i]->piece.len &&
+            (p->top[k]->piece.len == 0 ||
+             memcmp(p->top[k]->piece.data, p->top[i]->piece.data, p->top[i]->piece.len) == 0))
+            return true;
+    return false;
+}
+
+static void add_legacy(struct sup_probs *l, const Ipc__TokenProb *p)
+{
+    if (l->tokens.n) {
+        sup_out_put(&l->tokens, ",", 1);
+        sup_out_put(&l->values, ",", 1);
+        sup_out_put(&l->top, ",", 1);
+        sup_out_put(&l->offsets, ",", 1);
+    }
+    name(&l->tokens, p->piece);
+    sup_out_u64(&l->offsets, p->text_offset);
+    if (!p->has_logprob) {
+        sup_out_str(&l->values, "null");
+        sup_out_str(&l->top, "null");
+        return;
+    }
+    number(&l->values, p->logprob);
+    sup_out_put(&l->top, "{", 1);
+    for (size_t i = 0; i < p->n_top; i++) {
+        if (seen(p, i))
+            continue;
+        if (i)
+            sup_out_put(&l->top, ",", 1);
+        name(&l->top, p->top[i]->piece);
+        sup_out_put(&l->top, ":", 1);
+        number(&l->top, p->top[i]->logprob);
+    }
+    sup_out_put(&l->top, "}", 1);
+}
+
+void sup_probs_add(struct sup_probs *l, bool chat, Ipc__TokenProb *const *probs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (chat)
+            add_chat(&l->tokens, probs[i]);
+        else
+            add_legacy(l, probs[i]);
+    }
+}
+
+static void list(struct sup_out *o, const char *before, const struct sup_out *l)
+{
+    sup_out_str(o, before);
+    if (l->failed)
+        o->failed = true;
+    sup_out_put(o, l->p, l->n);
+    sup_out_put(o, "]", 1);
+}
+
+void sup_probs_write(const struct sup_probs *l, bool chat, bool asked, uint32_t top,
+                     struct sup_out *o)
+{
+    if (!asked) {
+        sup_out_str(o, "null");
+        return;
+    }
+    if (chat) {
+        list(o, "{\"content\":[", &l->tokens);
+        sup_out_str(o, ",\"refusal\":null}");
+        return;
+    }
+    list(o, "{\"tokens\":[", &l->tokens);
+    list(o, ",\"token_logprobs\":[", &l->values);
+    if (top)
+        list(o, ",\"top_logprobs\":[", &l->top);
+    else
+        sup_out_str(o, ",\"top_logprobs\":null");
+    list(o, ",\"text_offset\":[", &l->offsets);
+    sup_out_put(o, "}", 1);
+}
+
+void sup_probs_reset(struct sup_probs *l)
+{
+    sup_out_reset(&l->tokens);
+    sup_out_reset(&l->values);
+    sup_out_reset(&l->top);
+    sup_out_reset(&l->offsets);
+}
+
+void sup_probs_deinit(struct sup_probs *l)
+{
+    sup_out_deinit(&l->tokens);
+    sup_out_deinit(&l->values);
+    sup_out_deinit(&l->top);
+    sup_out_deinit(&l->offsets);
+}

@@ -1,0 +1,289 @@
+/* sup_models.c - the models: GET /v1/models, /v1/models/ID, /ai/v1/models, and
+ * POST /ai/v1/models/load, /ai/v1/models/unload.
+ *
+ * A list looks at the disk first (the fleet bounds how often), so a model copied
+ * into the folder appears without a restart. Load and unload answer when the
+ * worker is there or gone; a client that leaves meanwhile stops nothing.
+ * Tests: tests/supervisor/test_sup_api_models.c
+ */
+#include "sup_endpoints.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sup_conf.h"
+#include "sup_fleet.h"
+#include "sup_front.h"
+
+/* ----------------------------------------------------------------------- lists */
+
+struct listing {
+    struct sup_front *front;
+    struct sup_req *req; /* NULL: the client left */
+    void (*reply)(struct listing *l);
+    char *id; /* of one model, else NULL */
+    struct sup_out out;
+    bool first;
+    bool (*pick)(const Ipc__Loaded *m);
+};
+
+static bool can_embed(const Ipc__Loaded *m)
+{
+    return m->can_embed;
+}
+
+static bool can_generate(const Ipc__Loaded *m)
+{
+    return m->can_generate;
+}
+
+static void caps_json(const Ipc__Loaded *m, struct sup_out *o)
+{
+    const char *sep = "";
+
+    sup_out_str(o, "\"capabilities\":[");
+    if (m->can_generate) {
+        sup_out_str(o, m->has_chat_template ? "\"chat\",\"completions\"" : "\"completions\"");
+        sep = ",";
+    }
+    if (m->can_embed) {
+        sup_out_str(o, sep);
+        sup_out_str(o, "\"embeddings\"");
+    }
+    sup_out_str(o, "],\"inputs\":[\"text\"]");
+}
+
+static void info_json(const Ipc__Loaded *m, struct sup_out *o)
+{
+    sup_out_str(o, ",");
+    caps_json(m, o);
+    sup_out_str(o, ",\"family\":");
+    sup_out_quoted(o, m->family);
+    sup_out_str(o, ",\"quant\":");
+    sup_out_quoted(o, m->quant);
+    sup_out_fmt(o,
+                ",\"ctx_tokens\":%u,\"train_ctx_tokens\":%u,\"embed_dim\":%u,\"vocab_size\":%u,"
+                "\"n_params\":%llu,\"weight_bytes\":%llu",
+                m->ctx_tokens, m->train_ctx_tokens, m->embed_dim, m->vocab_size,
+                (unsigned long long)m->n_params, (unsigned long long)m->weight_bytes);
+    if (m->probe_only)
+        return;
+    sup_out_str(o, ",\"backend\":");
+    sup_out_quoted(o, m->backend);
+    sup_out_str(o, ",\"kernels\":");
+    sup_out_quoted(o, m->kernels);
+    sup_out_fmt(o, ",\"kv_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,\"threads\":%u",
+                (unsigned long long)m->kv_bytes, (unsigned long long)m->workspace_bytes,
+                m->max_seqs, m->threads);
+}
+
+static void model_json(const struct sup_model_view *v, struct sup_out *o)
+{
+    sup_out_str(o, "{\"id\":");
+    sup_out_quoted(o, v->id);
+    sup_out_fmt(o, ",\"object\":\"model\",\"created\":%.0f,\"owned_by\":\"inferd\",\"state\":",
+                v->loaded_unix_s > 0 ? v->loaded_unix_s : 0.0);
+    sup_out_quoted(o, v->state);
+    sup_out_fmt(o, ",\"bytes\":%llu,\"active_tasks\":%u,\"pid\":%u,\"loads\":%llu,\"deaths\":%llu",
+                (unsigned long long)v->bytes, v->active_tasks, v->pid, (unsigned long long)v->loads,
+                (unsigned long long)v->deaths);
+    if (v->load_total)
+        sup_out_fmt(o, ",\"load_done\":%llu,\"load_total\":%llu", (unsigned long long)v->load_done,
+                    (unsigned long long)v->load_total);
+    if (v->last_error && v->last_error[0]) {
+        sup_out_str(o, ",\"last_error\":");
+        sup_out_quoted(o, v->last_error);
+    }
+    if (v->retry_in_ms)
+        sup_out_fmt(o, ",\"retry_in_ms\":%llu", (unsigned long long)v->retry_in_ms);
+    if (v->info)
+        info_json(v->info, o);
+    sup_out_str(o, "}");
+}
+
+static void add_model(void *user, const struct sup_model_view *v)
+{
+    struct listing *l = user;
+
+    if (!l->first)
+        sup_out_put(&l->out, ",", 1);
+    l->first = false;
+    model_json(v, &l->out);
+}
+
+static void add_entry(void *user, const struct sup_model_view *v)
+{
+    struct listing *l = user;
+
+    if (!v->info || !l->pick(v->info))
+        return;
+    if (!l->first)
+        sup_out_put(&l->out, ",", 1);
+    l->first = false;
+    sup_out_quoted(&l->out, v->id);
+    sup_out_str(&l->out, ":{");
+    caps_json(v->info, &l->out);
+    sup_out_put(&l->out, "}", 1);
+}
+
+static void each(struct listing *l, const char *before, const char *after,
+                 void (*fn)(void *, const struct sup_model_view *))
+{
+    l->first = true;
+    sup_out_str(&l->out, before);
+    sup_fleet_each(l->front->fleet, fn, l);
+    sup_out_str(&l->out, after);
+}
+
+static void reply_list(struct listing *l)
+{
+    each(l, "{\"object\":\"list\",\"data\":[", "]}", add_model);
+    sup_reply_out(l->req, 200, &l->out);
+}
+
+void sup_backends_json(const char *in_use, struct sup_out *o)
+{
+    (void)in_use; /* one backend in this build: the processor */
+    sup_out_str(o, "{\"native\":true,\"onnx\":false,\"metal\":false,\"mlx\":false,\"cuda\":false,"
+                   "\"xla\":false,\"wasm\":false}");
+}
+
+static void reply_full(struct listing *l)
+{
+    each(l, "{\"object\":\"list\",\"data\":[", "]", add_model);
+    sup_out_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
+    sup_backends_json(l->front->conf->backend, &l->out);
+    l->pick = can_embed;
+    each(l, ",\"embedders\":{", "}", add_entry);
+    l->pick = can_generate;
+    each(l, ",\"generators\":{", "}", add_entry);
+    sup_out_str(&l->out, ",\"chunkers\":{},\"rerankers\":{},\"recognizers\":{},\"extractors\":{},"
+                         "\"rewriters\":{},\"classifiers\":{},\"readers\":{},\"transcribers\":{},"
+                         "\"deciders\":{}}");
+    sup_reply_out(l->req, 200, &l->out);
+}
+
+static void reply_one(struct listing *l)
+{
+    struct sup_model_view v;
+    struct sup_fail f;
+
+    if (sup_model_name_ok(l->id, strlen(l->id)) && sup_fleet_find(l->front->fleet, l->id, &v)) {
+        model_json(&v, &l->out);
+        sup_reply_out(l->req, 200, &l->out);
+        return;
+    }
+    sup_fail_set(&f, SUP_E_MODEL_NOT_FOUND, "model", "model '%.100s' not found", l->id);
+    sup_reply_fail(l->req, sup_req_openai(l->req), &f);
+}
+
+static void on_left(void *user)
+{
+    struct listing *l = user;
+
+    l->req = NULL; /* freed when the rescan ends */
+}
+
+static void on_fresh(void *user)
+{
+    struct listing *l = user;
+
+    if (l->req)
+        l->reply(l);
+    free(l->id);
+    sup_out_deinit(&l->out);
+    free(l);
+}
+
+static void list(struct sup_req *req, struct sup_front *front, const char *id,
+                 void (*reply)(struct listing *l))
+{
+    struct listing *l = calloc(1, sizeof(*l));
+    struct sup_fail f;
+
+    if (l && id)
+        l->id = strdup(id);
+    if (!l || (id && !l->id)) {
+        free(l);
+        sup_fail_set(&f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the list of models");
+        sup_reply_fail(req, sup_req_openai(req), &f);
+        return;
+    }
+    l->front = front;
+    l->req = req;
+    l->reply = reply;
+    sup_req_on_abort(req, on_left, l);
+    sup_fleet_rescan(front->fleet, on_fresh, l);
+}
+
+void sup_models_list(struct sup_req *req, void *user)
+{
+    list(req, user, NULL, reply_list);
+}
+
+void sup_models_full(struct sup_req *req, void *user)
+{
+    list(req, user, NULL, reply_full);
+}
+
+void sup_models_get(struct sup_req *req, void *user)
+{
+    list(req, user, sup_req_tail(req), reply_one);
+}
+
+/* ---------------------------------------------------------------- load, unload */
+
+static void reply_state(struct sup_call *c)
+{
+    struct sup_model_view v;
+    struct sup_out o = {0};
+
+    sup_out_str(&o, "{\"object\":\"model.state\",\"model\":");
+    sup_out_quoted(&o, c->model);
+    sup_out_str(&o, ",\"state\":");
+    sup_out_quoted(&o, sup_fleet_find(c->front->fleet, c->model_id, &v) ? v.state : "absent");
+    sup_out_str(&o, "}");
+    sup_call_reply(c, &o);
+    sup_out_deinit(&o);
+}
+
+static void on_done(void *user, const struct rc_err *err)
+{
+    sup_call_awaited(user, err, reply_state);
+}
+
+static bool start_with(struct sup_call *c, struct sup_fail *f,
+                       enum rc (*ask)(struct sup_fleet *, const char *,
+                                      void (*)(void *, const struct rc_err *), void *,
+                                      struct rc_err *))
+{
+    struct rc_err err = RC_ERR_INIT;
+    enum rc rc;
+
+    sup_call_await(c);
+    if ((rc = ask(c->front->fleet, c->model_id, on_done, c, &err)) == RC_OK)
+        return true;
+    c->waiting = false;
+    err.code = rc;
+    sup_fail_refused(f, &err);
+    return false;
+}
+
+static bool load_start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
+{
+    return start_with(c, f, sup_fleet_load);
+}
+
+static bool unload_start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
+{
+    return start_with(c, f, sup_fleet_unload);
+}
+
+static void no_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
+{
+}
+
+const struct sup_call_ops sup_load_ops = {
+    .size = sizeof(struct sup_call), .start = load_start, .frame = no_frame};
+const struct sup_call_ops sup_unload_ops = {
+    .size = sizeof(struct sup_call), .start = unload_start, .frame = no_frame};

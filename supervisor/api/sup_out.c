@@ -1,0 +1,269 @@
+/* sup_out.c - a growing byte buffer that speaks JSON (see sup_out.h).
+ *
+ * Knows nothing of requests. Always true: n <= cap <= limit; after `failed` the
+ * content is not to be sent. Change with care: sup_out_f32, whose digits must read
+ * back as the same float. Tests: tests/supervisor/test_sup_api_out.c
+ */
+#include "sup_out.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sup_out_deinit(struct sup_out *o)
+{
+    free(o->p);
+    memset(o, 0, sizeof(*o));
+}
+
+void sup_out_reset(struct sup_out *o)
+{
+    o->n = 0;
+    o->failed = false;
+}
+
+/* Room for `more` bytes, or NULL and failed. */
+static char *room(struct sup_out *o, size_t more)
+{
+    size_t limit = o->limit ? o->limit : SUP_OUT_MAX;
+    size_t cap;
+    char *p;
+
+    if (o->failed)
+        return NULL;
+    if (more <= o->cap - o->n)
+        return o->p + o->n;
+    if (more > limit || o->n > limit - more) {
+        o->failed = true;
+        return NULL;
+    }
+    cap = o->cap ? o->cap : 256;
+    while (cap < o->n + more)
+        cap = cap > limit / 2 ? limit : cap * 2;
+    p = realloc(o->p, cap);
+    if (!p) {
+        o->failed = true;
+        return NULL;
+    }
+    o->p = p;
+    o->cap = cap;
+    return o->p + o->n;
+}
+
+void sup_out_put(struct sup_out *o, const void *bytes, size_t n_bytes)
+{
+    char *to;
+
+    if (n_bytes == 0 || !(to = room(o, n_bytes)))
+        return;
+    memcpy(to, bytes, n_bytes);
+    o->n += n_bytes;
+}
+
+void sup_out_str(struct sup_out *o, const char *s)
+{
+    sup_out_put(o, s, strlen(s));
+}
+
+void sup_out_fmt(struct sup_out *o, const char *fmt, ...)
+{
+    char tmp[1024];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(tmp, sizeof(tmp), fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof(tmp)) {
+        o->failed = true; /* only for short fixed forms: anything longer is our mistake */
+        return;
+    }
+    sup_out_put(o, tmp, (size_t)n);
+}
+
+size_t sup_utf8_len(const unsigned char *s, size_t n)
+{
+    unsigned char a;
+
+    if (n == 0)
+        return 0;
+    a = s[0];
+    if (a < 0x80)
+        return 1;
+    if (a < 0xC2 || a > 0xF4)
+        return 0;
+    if (a < 0xE0)
+        return n >= 2 && (s[1] & 0xC0) == 0x80 ? 2 : 0;
+    if (n < 3 || (s[1] & 0xC0) != 0x80 || (s[2] & 0xC0) != 0x80)
+        return 0;
+    if (a < 0xF0) {
+        if ((a == 0xE0 && s[1] < 0xA0) || (a == 0xED && s[1] > 0x9F))
+            return 0; /* overlong, surrogate */
+        return 3;
+    }
+    if (n < 4 || (s[3] & 0xC0) != 0x80 || (a == 0xF0 && s[1] < 0x90) || (a == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return 4;
+}
+
+static void escape_one(struct sup_out *o, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    char u[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+
+    switch (c) {
+    case '"':
+        sup_out_put(o, "\\\"", 2);
+        break;
+    case '\\':
+        sup_out_put(o, "\\\\", 2);
+        break;
+    case '\n':
+        sup_out_put(o, "\\n", 2);
+        break;
+    case '\r':
+        sup_out_put(o, "\\r", 2);
+        break;
+    case '\t':
+        sup_out_put(o, "\\t", 2);
+        break;
+    default:
+        sup_out_put(o, u, 6);
+    }
+}
+
+void sup_out_json(struct sup_out *o, const void *text, size_t n)
+{
+    const unsigned char *s = text;
+    size_t from = 0, i = 0, len;
+
+    while (i < n) {
+        unsigned char c = s[i];
+
+        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\' && c != 0x7F) {
+            i++;
+            continue;
+        }
+        if (c >= 0x80 && (len = sup_utf8_len(s + i, n - i)) != 0) {
+            i += len;
+            continue;
+        }
+        sup_out_put(o, s + from, i - from);
+        if (c >= 0x80)
+            sup_out_put(o, "\xEF\xBF\xBD", 3);
+        else
+            escape_one(o, c);
+        from = ++i;
+    }
+    sup_out_put(o, s + from, n - from);
+}
+
+void sup_out_quoted(struct sup_out *o, const char *s)
+{
+    if (!s) {
+        sup_out_put(o, "null", 4);
+        return;
+    }
+    sup_out_put(o, "\"", 1);
+    sup_out_json(o, s, strlen(s));
+    sup_out_put(o, "\"", 1);
+}
+
+void sup_out_u64(struct sup_out *o, uint64_t v)
+{
+    char tmp[20];
+    size_t i = sizeof(tmp);
+
+    do {
+        tmp[--i] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    sup_out_put(o, tmp + i, sizeof(tmp) - i);
+}
+
+static void f32_slow(struct sup_out *o, float v)
+{
+    char tmp[32];
+
+    if (!isfinite(v)) {
+        sup_out_put(o, "null", 4);
+        return;
+    }
+    sup_out_put(o, tmp, (size_t)snprintf(tmp, sizeof(tmp), "%.9g", (double)v));
+}
+
+/* An embedding answer has up to a million of these, and printf needs 300 ns for
+ * one: a value between 1e-5 and 1e6 is scaled to an integer of 9 digits instead.
+ * The product is off by at most 2^-53 of itself, far less than the half unit of
+ * the 9th digit that a float's 24 bits leave free, so it still reads back equal. */
+void sup_out_f32(struct sup_out *o, float v)
+{
+    static const double pow10[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
+                                   1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
+    double a = fabs((double)v);
+    char tmp[24];
+    size_t end = sizeof(tmp), i = end;
+    unsigned dec; /* digits behind the point */
+    uint64_t x;
+
+    if (v == 0.0f) {
+        sup_out_put(o, signbit(v) ? "-0.0" : "0.0", signbit(v) ? 4 : 3);
+        return;
+    }
+    if (!(a >= 1e-5 && a < 1e6)) {
+        f32_slow(o, v);
+        return;
+    }
+    dec = 3;
+    while (a * pow10[dec] < 1e8)
+        dec++;
+    x = (uint64_t)(a * pow10[dec] + 0.5);
+    while (dec > 1 && x % 10 == 0) {
+        x /= 10;
+        dec--;
+    }
+    for (unsigned k = 0; k < dec; k++, x /= 10)
+        tmp[--i] = (char)('0' + x % 10);
+    tmp[--i] = '.';
+    do {
+        tmp[--i] = (char)('0' + x % 10);
+        x /= 10;
+    } while (x);
+    if (v < 0)
+        tmp[--i] = '-';
+    sup_out_put(o, tmp + i, end - i);
+}
+
+void sup_out_base64(struct sup_out *o, const void *bytes, size_t n)
+{
+    static const char abc[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *s = bytes;
+    char *to;
+    size_t i;
+
+    if (n > SUP_OUT_MAX) {
+        o->failed = true;
+        return;
+    }
+    if (n == 0 || !(to = room(o, (n + 2) / 3 * 4)))
+        return;
+    o->n += (n + 2) / 3 * 4;
+    for (i = 0; i + 2 < n; i += 3) {
+        uint32_t w = (uint32_t)s[i] << 16 | (uint32_t)s[i + 1] << 8 | s[i + 2];
+
+        *to++ = abc[w >> 18];
+        *to++ = abc[w >> 12 & 63];
+        *to++ = abc[w >> 6 & 63];
+        *to++ = abc[w & 63];
+    }
+    if (i < n) {
+        uint32_t w = (uint32_t)s[i] << 16 | (i + 1 < n ? (uint32_t)s[i + 1] << 8 : 0);
+
+        *to++ = abc[w >> 18];
+        *to++ = abc[w >> 12 & 63];
+        *to++ = i + 1 < n ? abc[w >> 6 & 63] : '=';
+        *to++ = '=';
+    }
+}

@@ -1,0 +1,86 @@
+/* sup_probes.c - /healthz, /readyz, /startupz and /metrics.
+ *
+ * Health means only "the loop turns": it allocates nothing and asks nobody, so
+ * that it answers while every model is busy. Readiness is the fleet's word.
+ * Tests: tests/supervisor/test_sup_api_models.c
+ */
+#include "sup_endpoints.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sup_conf.h"
+#include "sup_fleet.h"
+#include "sup_front.h"
+#include "sup_metrics.h"
+
+void sup_probe_health(struct sup_req *req, void *user)
+{
+    static const char ok[] = "{\"status\":\"ok\"}";
+
+    sup_reply(req, 200, "application/json", ok, sizeof(ok) - 1);
+}
+
+struct counts {
+    unsigned embedders, generators;
+};
+
+static void count(void *user, const struct sup_model_view *v)
+{
+    struct counts *n = user;
+
+    if (!v->info)
+        return;
+    n->embedders += v->info->can_embed ? 1 : 0;
+    n->generators += v->info->can_generate ? 1 : 0;
+}
+
+void sup_probe_ready(struct sup_req *req, void *user)
+{
+    struct sup_front *front = user;
+    const char *why = "the server is shutting down";
+    bool ready = !front->draining && sup_fleet_ready(front->fleet, &why);
+    struct counts n = {0};
+    struct sup_out o = {0};
+
+    sup_fleet_each(front->fleet, count, &n);
+    sup_out_fmt(&o, "{\"status\":\"%s\"", ready ? "ready" : "not_ready");
+    if (!ready) {
+        sup_out_str(&o, ",\"reason\":");
+        sup_out_quoted(&o, why);
+    }
+    sup_out_str(&o, ",\"backends\":");
+    sup_backends_json(front->conf->backend, &o);
+    sup_out_fmt(&o,
+                ",\"models\":{\"embedders\":%u,\"rerankers\":0,\"chunkers\":0,\"generators\":%u,"
+                "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"
+                "\"transcribers\":0,\"extractors\":0}}",
+                n.embedders, n.generators);
+    sup_reply_out(req, ready ? 200 : 503, &o);
+}
+
+void sup_probe_startup(struct sup_req *req, void *user)
+{
+    struct sup_front *front = user;
+    bool started = sup_fleet_started(front->fleet);
+    struct sup_out o = {0};
+
+    sup_out_fmt(&o, "{\"status\":\"%s\"}", started ? "started" : "starting");
+    sup_reply_out(req, started ? 200 : 503, &o);
+}
+
+void sup_probe_metrics(struct sup_req *req, void *user)
+{
+    struct sup_front *front = user;
+    struct sup_fail f;
+    size_t n = 0;
+    char *text = sup_metrics_text(front->metrics, &n);
+
+    if (!text) {
+        sup_fail_set(&f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the metrics");
+        sup_reply_fail(req, false, &f);
+        return;
+    }
+    sup_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
+    free(text);
+}
