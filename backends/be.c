@@ -1,0 +1,169 @@
+/* be.c - which backends are in this build, and the step from be.h to one of them.
+ *
+ * Knows the list of tables and nothing of any device. Arguments are checked by
+ * the backend, which knows its tensors. "fail" (fail/be_fail.c) is left out of
+ * be_names: it is for tests. Tests: tests/backends/test_be.c
+ */
+#include "be.h"
+
+#include <string.h>
+
+#include "be_impl.h"
+#include "fail/be_fail.h"
+
+static const struct be_ops *const backends[] = {&be_cpu_ops, NULL};
+static const char *const names[] = {"cpu", NULL};
+
+const char *const *be_names(void)
+{
+    return names;
+}
+
+static void list_names(char *buf, size_t size)
+{
+    size_t len = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; names[i] && len + strlen(names[i]) + 3 < size; i++) {
+        if (i > 0) {
+            memcpy(buf + len, ", ", 3);
+            len += 2;
+        }
+        memcpy(buf + len, names[i], strlen(names[i]) + 1);
+        len += strlen(names[i]);
+    }
+}
+
+enum rc be_ctx_new(struct be_ctx **out, const struct be_opts *o, struct rc_err *err)
+{
+    char have[128];
+
+    if (o->backend && strcmp(o->backend, be_fail_ops.name) == 0)
+        return be_fail_ops.ctx_new(out, o, err);
+    for (size_t i = 0; backends[i]; i++)
+        if (o->backend && strcmp(o->backend, backends[i]->name) == 0)
+            return backends[i]->ctx_new(out, o, err);
+    list_names(have, sizeof(have));
+    return rc_fail_what(err, RC_NOT_FOUND, "backend", "unknown backend '%s': this build has %s",
+                        o->backend ? o->backend : "", have);
+}
+
+void be_ctx_free(struct be_ctx **ctx)
+{
+    if (ctx && *ctx)
+        (*ctx)->ops->ctx_free(ctx);
+}
+
+void be_ctx_seal(struct be_ctx *ctx)
+{
+    ctx->sealed = true;
+}
+
+void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out)
+{
+    ctx->ops->stats(ctx, out);
+}
+
+enum rc be_sync(struct be_ctx *ctx, struct rc_err *err)
+{
+    return ctx->ops->sync ? ctx->ops->sync(ctx, err) : RC_OK;
+}
+
+enum rc be_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d, struct be_weight **out,
+                      struct rc_err *err)
+{
+    return ctx->ops->weight_new(ctx, d, out, err);
+}
+
+void be_weight_free(struct be_ctx *ctx, struct be_weight **w)
+{
+    if (w && *w)
+        ctx->ops->weight_free(ctx, w);
+}
+
+bool be_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use)
+{
+    return ctx->ops->supports(ctx, t, use);
+}
+
+enum rc be_tensor_new(struct be_ctx *ctx, uint32_t cap_rows, uint32_t n_cols,
+                      struct be_tensor **out, struct rc_err *err)
+{
+    return ctx->ops->tensor_new(ctx, cap_rows, n_cols, out, err);
+}
+
+void be_tensor_free(struct be_ctx *ctx, struct be_tensor **t)
+{
+    if (t && *t)
+        ctx->ops->tensor_free(ctx, t);
+}
+
+enum rc be_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t row, uint32_t n_rows,
+                        const float *src, struct rc_err *err)
+{
+    return ctx->ops->tensor_write(ctx, t, row, n_rows, src, err);
+}
+
+enum rc be_tensor_read(struct be_ctx *ctx, const struct be_tensor *t, uint32_t row, uint32_t n_rows,
+                       float *dst, struct rc_err *err)
+{
+    return ctx->ops->tensor_read(ctx, t, row, n_rows, dst, err);
+}
+
+const float *be_tensor_view(struct be_ctx *ctx, const struct be_tensor *t)
+{
+    return ctx->ops->tensor_view(ctx, t);
+}
+
+enum rc be_kv_new(struct be_ctx *ctx, const struct be_kv_desc *d, struct be_kv **out,
+                  struct rc_err *err)
+{
+    return ctx->ops->kv_new(ctx, d, out, err);
+}
+
+void be_kv_free(struct be_ctx *ctx, struct be_kv **kv)
+{
+    if (kv && *kv)
+        ctx->ops->kv_free(ctx, kv);
+}
+
+uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
+{
+    uint64_t sum = 0;
+    uint64_t elem = d->dtype == BE_F16 ? 2 : d->dtype == BE_F32 ? 4 : 0;
+
+    if (cls >= d->n_classes || d->n_classes > BE_KV_CLASSES || !d->layers)
+        return 0;
+    for (uint32_t i = 0; i < d->n_layers; i++) {
+        uint64_t n;
+
+        if (d->layers[i].cls != cls)
+            continue;
+        if (__builtin_mul_overflow((uint64_t)d->layers[i].n_kv_heads,
+                                   (uint64_t)d->layers[i].head_dim, &n) ||
+            __builtin_mul_overflow(n, (uint64_t)d->page_tokens * 2 * elem, &n) ||
+            __builtin_add_overflow(sum, n, &sum))
+            return 0;
+    }
+    return sum;
+}
+
+/* One line per operation: the table has them all, so there is no default. */
+#define OP(name)                                                                                \
+    enum rc be_##name(struct be_ctx *ctx, const struct be_##name##_args *a, struct rc_err *err) \
+    {                                                                                           \
+        return ctx->ops->name(ctx, a, err);                                                     \
+    }
+OP(embed)
+OP(rms_norm)
+OP(layer_norm)
+OP(linear)
+OP(rope)
+OP(kv_write)
+OP(attention)
+OP(attention_packed)
+OP(gather)
+OP(softcap)
+OP(pool)
+OP(argmax)
+#undef OP
