@@ -2,8 +2,7 @@
  *
  * Source: encoders.md 2.3, 2.4. Works on one starter with its combining marks
  * at a time, so buffers stay small; canonical order never moves a mark across a
- * starter. Tables come from libutf8proc; where the reference library's older
- * tables differ, they are followed (list in mdl_tok_chars.c).
+ * starter. Decompositions come from libutf8proc, classes from mdl_tok_chars.c.
  * Tests: tests/models/test_mdl_tok_bert.c
  */
 #include "mdl_tok_impl.h"
@@ -82,6 +81,7 @@ static enum rc flush(const struct tok_norm *k, struct seg *g, struct tok_text *o
     if (with_src && g->n > 1) {
         /* ranges by place: keep the sources in input order aside */
         struct ch *src = malloc(g->n * sizeof(*src));
+        struct ch base = g->c[0];
         size_t n_src = 0;
         if (!src)
             return rc_fail(err, RC_NOMEM, "no memory to normalize a text");
@@ -90,9 +90,13 @@ static enum rc flush(const struct tok_norm *k, struct seg *g, struct tok_text *o
                 src[n_src++] = g->c[i];
         qsort(g->c, g->n, sizeof(*g->c), by_order);
         for (i = 0; i < g->n; i++) {
-            size_t from = g->c[i].added ? (old ? old - 1 : 0) : old++;
-            g->c[i].from = src[from].from;
-            g->c[i].to = src[from].to;
+            const struct ch *place = &base; /* a segment may begin inside a character */
+            if (!g->c[i].added)
+                place = &src[old++];
+            else if (old)
+                place = &src[old - 1];
+            g->c[i].from = place->from;
+            g->c[i].to = place->to;
         }
         free(src);
     } else if (g->n > 1) {
@@ -114,14 +118,15 @@ static enum rc decompose(const struct tok_norm *k, struct seg *g, uint32_t cp, u
     utf8proc_ssize_t n;
     enum rc rc;
 
-    n = utf8proc_decompose_char((utf8proc_int32_t)cp, buf, 32, UTF8PROC_DECOMPOSE, &boundary);
+    n = tok_decomposes(cp)
+            ? utf8proc_decompose_char((utf8proc_int32_t)cp, buf, 32, UTF8PROC_DECOMPOSE, &boundary)
+            : 0;
     if (n < 1 || n > 32) {
         n = 1;
         buf[0] = (utf8proc_int32_t)cp;
     }
     for (utf8proc_ssize_t i = 0; i < n; i++) {
-        uint32_t c = (uint32_t)buf[i],
-                 ccc = (uint32_t)utf8proc_get_property(buf[i])->combining_class;
+        uint32_t c = (uint32_t)buf[i], ccc = tok_combining(c);
         if (ccc == 0 && (rc = flush(k, g, out, with_src, err)) != RC_OK)
             return rc;
         if (g->n >= 1u << 24)
