@@ -1,0 +1,314 @@
+/* sup_http.c - the server: listeners, the turn's end, the sweep, shutdown.
+ *
+ * Time limits are kept by one timer that looks at every connection now and then
+ * (a quarter of the shortest limit, 10 ms to 1 s) instead of a timer each.
+ * The prepare handle runs before the loop sleeps and writes what the turn queued.
+ * Both are unreferenced: they keep no loop alive.
+ * Tests: tests/supervisor/test_sup_http.c
+ */
+#include "sup_http.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sup_http_priv.h"
+
+#define BODIES_AT_ONCE 16 /* largest bodies that may be in memory together */
+
+uint64_t sup_now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+void sup_http_count(struct sup_http *h, size_t route, unsigned status, uint64_t start_us)
+{
+    struct sup_route_stat *s = &h->stats[route];
+    const char *label = route < h->n_routes ? h->routes[route].route : "none";
+    struct sup_series *n = NULL;
+    char text[12];
+
+    if (!s->seconds)
+        s->seconds = sup_series(h->metrics, SUP_M_HTTP_SECONDS, label, NULL);
+    for (size_t i = 0; i < SUP_STATUS_CACHE && !n; i++) {
+        if (s->count[i].status == status) {
+            n = s->count[i].n;
+        } else if (s->count[i].status == 0) {
+            snprintf(text, sizeof(text), "%u", status);
+            s->count[i].n = sup_series(h->metrics, SUP_M_HTTP_REQUESTS, label, text);
+            s->count[i].status = status;
+            n = s->count[i].n;
+        }
+    }
+    if (!n) {
+        snprintf(text, sizeof(text), "%u", status);
+        n = sup_series(h->metrics, SUP_M_HTTP_REQUESTS, label, text);
+    }
+    sup_series_add(n, 1);
+    sup_series_observe(s->seconds, (double)(sup_now_us() - start_us) / 1e6);
+}
+
+void sup_http_refused(struct sup_http *h, const char *reason)
+{
+    sup_series_add(sup_series(h->metrics, SUP_M_HTTP_REFUSED, reason, NULL), 1);
+}
+
+/* ----------------------------------------------------------------- the loop */
+
+static void on_turn_end(uv_prepare_t *p)
+{
+    struct sup_http *h = p->data;
+    struct sup_conn *c;
+
+    while ((c = h->dirty)) {
+        h->dirty = c->dirty_next;
+        if (!h->dirty)
+            h->dirty_tail = &h->dirty;
+        c->dirty = false;
+        sup_conn_settle(c);
+    }
+}
+
+static void maybe_done(struct sup_http *h)
+{
+    void (*done)(void *) = h->done;
+
+    if (!done || !h->draining || h->n_conns || h->listening[0] || h->listening[1])
+        return;
+    h->done = NULL;
+    if (!h->stopped)
+        uv_unref((uv_handle_t *)&h->sweep);
+    done(h->done_user);
+}
+
+static void on_sweep(uv_timer_t *t)
+{
+    struct sup_http *h = t->data;
+    uint64_t now = uv_now(h->loop);
+
+    for (struct sup_conn *c = h->conns, *next; c; c = next) {
+        next = c->next; /* connections leave the list in close callbacks only */
+        sup_conn_sweep(c, now);
+    }
+    maybe_done(h);
+}
+
+void sup_http_conn_gone(struct sup_http *h, struct sup_conn *c)
+{
+    if (c->dirty) {
+        struct sup_conn **at = &h->dirty;
+
+        while (*at != c)
+            at = &(*at)->dirty_next;
+        *at = c->dirty_next;
+        if (!*at)
+            h->dirty_tail = at;
+    }
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        h->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    h->n_conns--;
+    sup_series_set(h->m_conns, (double)h->n_conns);
+    maybe_done(h);
+}
+
+/* ----------------------------------------------------------- start and stop */
+
+static uint64_t sweep_every(const struct sup_conf *c)
+{
+    uint64_t ms = c->header_timeout_ms;
+
+    ms = c->body_timeout_ms < ms ? c->body_timeout_ms : ms;
+    ms = c->idle_timeout_ms < ms ? c->idle_timeout_ms : ms;
+    ms = c->write_timeout_ms < ms ? c->write_timeout_ms : ms;
+    ms /= 4;
+    return ms < 10 ? 10 : ms > 1000 ? 1000 : ms;
+}
+
+enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_conf *conf,
+                     struct sup_metrics *metrics, const struct sup_route *routes, void *user,
+                     struct rc_err *err)
+{
+    struct sup_http *h = calloc(1, sizeof(*h));
+
+    if (!h)
+        return rc_fail(err, RC_NOMEM, "no memory for the HTTP server");
+    h->loop = loop;
+    h->conf = conf;
+    h->metrics = metrics;
+    h->routes = routes;
+    h->user = user;
+    while (routes[h->n_routes].path)
+        h->n_routes++;
+    h->stats = calloc(h->n_routes + 1, sizeof(*h->stats));
+    if (!h->stats) {
+        free(h);
+        return rc_fail(err, RC_NOMEM, "no memory for the table of routes");
+    }
+    h->env = (struct sup_hp_env){.max_header_bytes = conf->max_header_bytes,
+                                 .max_body_bytes = conf->max_body_bytes,
+                                 .body_limit = conf->max_body_bytes * BODIES_AT_ONCE};
+    h->dirty_tail = &h->dirty;
+    h->sweep_ms = sweep_every(conf);
+    h->m_conns = sup_series(metrics, SUP_M_HTTP_CONNS, NULL, NULL);
+    h->m_paused = sup_series(metrics, SUP_M_HTTP_STREAMS_PAUSED, NULL, NULL);
+    if (getrandom(&h->rng, sizeof(h->rng), 0) != sizeof(h->rng))
+        h->rng = sup_now_us() ^ (uint64_t)getpid() << 40; /* ids are no secrets */
+    *out = h;
+    return RC_OK;
+}
+
+static void on_tcp(uv_stream_t *s, int status)
+{
+    if (status == 0)
+        sup_conn_accept(s->data, s, false);
+}
+
+static void on_unix(uv_stream_t *s, int status)
+{
+    if (status == 0)
+        sup_conn_accept(s->data, s, true);
+}
+
+/* Hands a listening descriptor to the loop. */
+static int adopt(struct sup_http *h, int which, int fd)
+{
+    int e;
+
+    if (which == 0) {
+        uv_tcp_init(h->loop, &h->listeners[0].tcp);
+        e = uv_tcp_open(&h->listeners[0].tcp, fd);
+    } else {
+        uv_pipe_init(h->loop, &h->listeners[1].pipe, 0);
+        e = uv_pipe_open(&h->listeners[1].pipe, fd);
+    }
+    h->listeners[which].handle.data = h;
+    h->listening[which] = true;
+    h->n_handles++;
+    if (e) {
+        close(fd);
+        return e;
+    }
+    return uv_listen(&h->listeners[which].stream, 1024, which == 0 ? on_tcp : on_unix);
+}
+
+enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
+{
+    int fds[2] = {-1, -1};
+    enum rc rc = RC_OK;
+
+    if (!*h->conf->host && !*h->conf->unix_socket)
+        return rc_fail_what(err, RC_INVALID, "host",
+                            "neither host nor unix_socket is set: nothing to listen on");
+    if (*h->conf->host && (rc = sup_listen_tcp(h->conf, &fds[0], &h->port, err)) != RC_OK)
+        return rc;
+    if (*h->conf->unix_socket &&
+        (rc = sup_listen_unix(h->conf->unix_socket, &fds[1], err)) != RC_OK) {
+        if (fds[0] >= 0)
+            close(fds[0]);
+        return rc;
+    }
+    uv_prepare_init(h->loop, &h->turn_end);
+    uv_timer_init(h->loop, &h->sweep);
+    h->turn_end.data = h->sweep.data = h;
+    h->n_handles = 2;
+    h->started = true;
+    uv_prepare_start(&h->turn_end, on_turn_end);
+    uv_timer_start(&h->sweep, on_sweep, h->sweep_ms, h->sweep_ms);
+    uv_unref((uv_handle_t *)&h->turn_end);
+    uv_unref((uv_handle_t *)&h->sweep);
+    for (int i = 0; i < 2; i++) {
+        int e = fds[i] >= 0 ? adopt(h, i, fds[i]) : 0;
+
+        if (e) {
+            rc = rc_fail(err, RC_IO, "listening: %s", uv_strerror(e));
+            if (i == 0 && fds[1] >= 0)
+                close(fds[1]);
+            sup_http_stop(h);
+            return rc;
+        }
+    }
+    return RC_OK;
+}
+
+unsigned sup_http_port(const struct sup_http *h)
+{
+    return h->port;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct sup_http *h = handle->data;
+
+    h->n_handles--;
+    for (int i = 0; i < 2; i++) {
+        if (handle == &h->listeners[i].handle)
+            h->listening[i] = false;
+    }
+    maybe_done(h);
+}
+
+static void close_listeners(struct sup_http *h)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!h->listening[i] || uv_is_closing(&h->listeners[i].handle))
+            continue;
+        uv_close(&h->listeners[i].handle, on_handle_closed);
+        if (i == 1)
+            sup_listen_unlink(h->conf->unix_socket);
+    }
+}
+
+void sup_http_drain(struct sup_http *h, void (*done)(void *), void *user)
+{
+    if (h->draining || h->stopped || !h->started)
+        return;
+    h->draining = true;
+    h->done = done;
+    h->done_user = user;
+    close_listeners(h);
+    for (struct sup_conn *c = h->conns; c; c = c->next) {
+        if (c->phase != SUP_P_IDLE)
+            continue;
+        c->close_after = true; /* what is queued still goes out */
+        sup_conn_dirty(c);
+    }
+    /* Keeps the loop alive, and calls done when nothing else would. */
+    uv_ref((uv_handle_t *)&h->sweep);
+    uv_timer_start(&h->sweep, on_sweep, 0, h->sweep_ms);
+}
+
+void sup_http_stop(struct sup_http *h)
+{
+    if (h->stopped || !h->started)
+        return;
+    h->stopped = true;
+    close_listeners(h);
+    for (struct sup_conn *c = h->conns; c; c = c->next)
+        sup_conn_close(c);
+    uv_close((uv_handle_t *)&h->turn_end, on_handle_closed);
+    uv_close((uv_handle_t *)&h->sweep, on_handle_closed);
+}
+
+void sup_http_free(struct sup_http **hp)
+{
+    struct sup_http *h = *hp;
+
+    if (!h)
+        return;
+    assert(h->n_conns == 0 && h->n_handles == 0); /* stop first, then let the loop run out */
+    free(h->stats);
+    free(h);
+    *hp = NULL;
+}
