@@ -27,6 +27,9 @@ struct mdl_opts {
     uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
     uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
     enum be_dtype kv_dtype; /* BE_F16 or BE_F32 */
+    uint64_t weight_bytes;    /* budget of weights, 0 = none told */
+    uint64_t workspace_bytes; /* budget of activations, 0 = none told (the backend's
+                                 scratch comes on top: be_opts.workspace_bytes) */
     void (*progress)(void *user, const char *stage, uint64_t done,
                      uint64_t total); /* or NULL */
     void *progress_user;
@@ -72,8 +75,9 @@ const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
 
 /* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
  * pages must already be assigned). out_rows[n_out] are the rows whose logits are
- * wanted, n_out <= max_seqs (or batch_tokens for prompt logprobs in several
- * passes).
+ * wanted, n_out <= max_seqs (prompt logprobs: several passes of max_seqs rows, the
+ * numbers are the same). An id outside the vocabulary fails the whole pass with
+ * RC_INVALID: callers check ids < vocab_size before they batch.
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
  * Allocates nothing. */
 struct mdl_batch {
@@ -110,8 +114,9 @@ enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
 enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
                          const char *task_type, bool truncate, bool *truncated,
                          struct mdl_ids *out, struct rc_err *err);
-/* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]). Sum of
- * rows <= batch_tokens, n_seqs <= max_seqs' encoder bound (mdl_encode_max_seqs).
+/* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]), each of
+ * 1 to max_input_tokens rows. Any number: what exceeds one pass (batch_tokens rows,
+ * mdl_encode_max_seqs sequences) is run in several, with the same numbers.
  * out [n_seqs, embed_dim], pooled and normalized as the model's sidecars say. */
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
                    const uint32_t *offsets, float *out, struct rc_err *err);

@@ -1,0 +1,376 @@
+/* mdl_gemma_cfg.c - the numbers of a Gemma 3 text model, from any spelling.
+ *
+ * Reads config.json (old and new key names, text_config of multimodal files) or
+ * GGUF metadata into struct gemma and refuses by name what the forward pass does
+ * not do. Published names appear here and nowhere else.
+ * Source: gemma.md 2 and 11.1; defaults are those of the reference's config class.
+ * Tests: tests/models/test_mdl_gemma.c, test_mdl_open.c
+ */
+#include "mdl_gemma.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WIDTH (1u << 17)
+#define MAX_CTX (1u << 24)
+#define PATTERN 6 /* every sixth layer is global */
+
+/* One row per number: where it lives in struct gemma, and its published names. */
+static const struct {
+    const char *hf, *gguf;
+    size_t at;
+    uint32_t min, max;
+    int64_t hf_default;
+} numbers[] = {
+#define AT(f) offsetof(struct gemma, f)
+    {"num_hidden_layers", "gemma3.block_count", AT(n_layers), 1, GEMMA_MAX_LAYERS, 26},
+    {"hidden_size", "gemma3.embedding_length", AT(d_model), 1, MAX_WIDTH, 2304},
+    {"intermediate_size", "gemma3.feed_forward_length", AT(d_ff), 1, 1u << 20, 9216},
+    {"num_attention_heads", "gemma3.attention.head_count", AT(n_heads), 1, 1024, 8},
+    {"num_key_value_heads", "gemma3.attention.head_count_kv", AT(n_kv_heads), 1, 1024, 4},
+    {"head_dim", "gemma3.attention.key_length", AT(head_dim), 2, 1024, 256},
+    {"sliding_window", "gemma3.attention.sliding_window", AT(window), 1, MAX_CTX, 4096},
+    {"max_position_embeddings", "gemma3.context_length", AT(train_ctx), 1, MAX_CTX, 131072},
+#undef AT
+};
+
+/* ------------------------------------------------------------- config.json */
+
+/* One kind's rope: {"rope_type" | "type", "rope_theta", "factor"}. */
+static enum rc read_rope(const json_t *r, const char *where, float *theta, float *factor,
+                         struct rc_err *err)
+{
+    const char *type = NULL;
+    enum rc rc;
+
+    if (!r || json_is_null(r))
+        return RC_OK;
+    if (!json_is_object(r))
+        return rc_fail_what(err, RC_FORMAT, where, "config.json: '%s' is not an object", where);
+    if ((rc = mdl_cfg_str(r, where, "rope_type", &type, err)) != RC_OK ||
+        (!type && (rc = mdl_cfg_str(r, where, "type", &type, err)) != RC_OK) ||
+        (rc = mdl_cfg_pos(r, where, "rope_theta", 1e12, *theta, theta, err)) != RC_OK)
+        return rc;
+    if (!type || strcmp(type, "default") == 0)
+        return RC_OK;
+    if (strcmp(type, "linear") != 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, where,
+                            "config.json: %s type '%.40s' is not supported (default, linear)",
+                            where, type);
+    return mdl_cfg_pos(r, where, "factor", 1e6, NAN, factor, err);
+}
+
+static enum rc hf_rope(struct gemma *g, const json_t *c, struct rc_err *err)
+{
+    const json_t *both = json_object_get(c, "rope_parameters");
+    enum rc rc;
+
+    if ((rc = mdl_cfg_pos(c, "config.json", "rope_theta", 1e12, 1e6, &g->theta[GEMMA_FULL], err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_pos(c, "config.json", "rope_local_base_freq", 1e12, 1e4,
+                          &g->theta[GEMMA_SLIDING], err)) != RC_OK ||
+        (rc = read_rope(json_object_get(c, "rope_scaling"), "rope_scaling", &g->theta[GEMMA_FULL],
+                        &g->rope_factor[GEMMA_FULL], err)) != RC_OK)
+        return rc;
+    if (!json_is_object(both))
+        return RC_OK;
+    if (!json_object_get(both, "full_attention") && !json_object_get(both, "sliding_attention"))
+        return read_rope(both, "rope_parameters", &g->theta[GEMMA_FULL],
+                         &g->rope_factor[GEMMA_FULL], err);
+    if ((rc = read_rope(json_object_get(both, "full_attention"), "rope_parameters.full_attention",
+                        &g->theta[GEMMA_FULL], &g->rope_factor[GEMMA_FULL], err)) != RC_OK)
+        return rc;
+    return read_rope(json_object_get(both, "sliding_attention"),
+                     "rope_parameters.sliding_attention", &g->theta[GEMMA_SLIDING],
+                     &g->rope_factor[GEMMA_SLIDING], err);
+}
+
+static void layers_by_pattern(struct gemma *g, uint32_t pattern)
+{
+    uint32_t l;
+
+    for (l = 0; l < g->n_layers; l++)
+        g->layer[l].kind = (l + 1) % pattern == 0 ? GEMMA_FULL : GEMMA_SLIDING;
+}
+
+static enum rc hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
+{
+    const json_t *types = json_object_get(c, "layer_types");
+    uint32_t pattern, l;
+    enum rc rc;
+
+    if (!types || json_is_null(types)) {
+        const char *key = json_object_get(c, "sliding_window_pattern") ? "sliding_window_pattern"
+                                                                       : "_sliding_window_pattern";
+
+        if ((rc = mdl_cfg_u32(c, "config.json", key, 1, 1024, PATTERN, &pattern, err)) == RC_OK)
+            layers_by_pattern(g, pattern);
+        return rc;
+    }
+    if (!json_is_array(types) || json_array_size(types) != g->n_layers)
+        return rc_fail_what(err, RC_FORMAT, "layer_types",
+                            "config.json: 'layer_types' must list all %u layers", g->n_layers);
+    for (l = 0; l < g->n_layers; l++) {
+        const char *s = json_string_value(json_array_get(types, l));
+
+        if (s && strcmp(s, "full_attention") == 0)
+            g->layer[l].kind = GEMMA_FULL;
+        else if (s && strcmp(s, "sliding_attention") == 0)
+            g->layer[l].kind = GEMMA_SLIDING;
+        else
+            return rc_fail_what(err, RC_FORMAT, "layer_types",
+                                "config.json: layer_types[%u] is '%.40s', expected "
+                                "full_attention or sliding_attention",
+                                l, s ? s : "not a string");
+    }
+    return RC_OK;
+}
+
+/* What changes the arithmetic and is not done here is refused, not ignored. */
+static enum rc hf_refusals(const json_t *c, struct rc_err *err)
+{
+    const char *act = NULL;
+    bool b;
+    enum rc rc;
+
+    if ((rc = mdl_cfg_str(c, "config.json", "hidden_activation", &act, err)) != RC_OK ||
+        (!act && (rc = mdl_cfg_str(c, "config.json", "hidden_act", &act, err)) != RC_OK))
+        return rc;
+    if (act && strcmp(act, "gelu_pytorch_tanh") != 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, "hidden_activation",
+                            "config.json: activation '%.40s' is not supported for Gemma 3 "
+                            "(gelu_pytorch_tanh)",
+                            act);
+    if ((rc = mdl_cfg_bool(c, "config.json", "use_bidirectional_attention", false, &b, err)) !=
+        RC_OK)
+        return rc;
+    if (b)
+        return rc_fail_what(err, RC_UNSUPPORTED, "use_bidirectional_attention",
+                            "config.json: two-way attention (EmbeddingGemma) is not supported");
+    if ((rc = mdl_cfg_bool(c, "config.json", "attention_bias", false, &b, err)) != RC_OK)
+        return rc;
+    if (b)
+        return rc_fail_what(err, RC_UNSUPPORTED, "attention_bias",
+                            "config.json: attention biases are not supported for Gemma 3");
+    return RC_OK;
+}
+
+static enum rc hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err)
+{
+    static const char *const prefixes[] = {"model.", "language_model.model.",
+                                           "model.language_model.", ""};
+    char name[96];
+    size_t i;
+
+    for (i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        snprintf(name, sizeof(name), "%sembed_tokens.weight", prefixes[i]);
+        if (mdl_file_find(m->file, name)) {
+            snprintf(g->prefix, sizeof(g->prefix), "%s", prefixes[i]);
+            return RC_OK;
+        }
+    }
+    return rc_fail_what(err, RC_WEIGHT_ABSENT, "model.embed_tokens.weight",
+                        "tensor 'model.embed_tokens.weight' is missing");
+}
+
+static void eos_from(struct mdl *m, const json_t *v)
+{
+    size_t i;
+
+    if (json_is_integer(v))
+        mdl_eos_add(m, json_integer_value(v));
+    for (i = 0; json_is_array(v) && i < json_array_size(v); i++)
+        if (json_is_integer(json_array_get(v, i)))
+            mdl_eos_add(m, json_integer_value(json_array_get(v, i)));
+}
+
+static enum rc hf_eos(struct mdl *m, const struct mdl_src *src, const json_t *text,
+                      struct rc_err *err)
+{
+    json_t *gen = NULL;
+    enum rc rc = mdl_cfg_load(src->root_fd, "generation_config.json", false, &gen, err);
+
+    if (rc != RC_OK)
+        return rc;
+    eos_from(m, gen ? json_object_get(gen, "eos_token_id") : NULL);
+    eos_from(m, json_object_get(src->config, "eos_token_id"));
+    eos_from(m, json_object_get(text, "eos_token_id"));
+    json_decref(gen);
+    return RC_OK;
+}
+
+static enum rc hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err)
+{
+    char name[96];
+    const struct mdl_tensor *t;
+
+    snprintf(name, sizeof(name), "%sembed_tokens.weight", g->prefix);
+    t = mdl_file_find(m->file, name);
+    /* a config without the number means the table as it is */
+    return mdl_cfg_u32(c, "config.json", "vocab_size", 1, 1u << 22,
+                       t && t->dims[0] <= 1u << 22 ? (int64_t)t->dims[0] : MDL_REQUIRED,
+                       &m->info.vocab_size, err);
+}
+
+static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src,
+                       struct rc_err *err)
+{
+    const json_t *c = json_object_get(src->config, "text_config");
+    float qpas;
+    size_t i;
+    enum rc rc;
+
+    if (!json_is_object(c))
+        c = src->config;
+    for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if ((rc = mdl_cfg_u32(c, "config.json", numbers[i].hf, numbers[i].min, numbers[i].max,
+                              numbers[i].hf_default, (uint32_t *)((char *)g + numbers[i].at),
+                              err)) != RC_OK)
+            return rc;
+    if ((rc = mdl_cfg_pos(c, "config.json", "rms_norm_eps", 1, 1e-6, &g->norm_eps, err)) != RC_OK ||
+        (rc = mdl_cfg_pos(c, "config.json", "query_pre_attn_scalar", 1e6, 256, &qpas, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_pos(c, "config.json", "final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
+            RC_OK ||
+        (rc = hf_refusals(c, err)) != RC_OK || (rc = hf_layers(g, c, err)) != RC_OK ||
+        (rc = hf_rope(g, c, err)) != RC_OK || (rc = hf_prefix(m, g, err)) != RC_OK ||
+        (rc = hf_vocab(m, g, c, err)) != RC_OK)
+        return rc;
+    g->score_scale = (float)(1 / sqrt((double)qpas));
+    g->norm_add = 1;
+    if ((rc = mdl_cfg_bool(c, "config.json", "tie_word_embeddings", true, &g->tied, err)) != RC_OK)
+        return rc;
+    return hf_eos(m, src, c, err);
+}
+
+/* -------------------------------------------------------------------- GGUF */
+
+static enum rc gguf_rope(const struct mdl_file *f, struct gemma *g, struct rc_err *err)
+{
+    const char *type;
+    size_t n;
+    enum rc rc;
+
+    if ((rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base", 1e12, 1e6, &g->theta[GEMMA_FULL],
+                               err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base_swa", 1e12, 1e4, &g->theta[GEMMA_SLIDING],
+                               err)) != RC_OK)
+        return rc;
+    if (!mdl_gguf_str(f, "gemma3.rope.scaling.type", &type, &n) ||
+        (n == 4 && memcmp(type, "none", 4) == 0))
+        return RC_OK;
+    if (n != 6 || memcmp(type, "linear", 6) != 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.rope.scaling.type",
+                            "GGUF metadata: rope scaling '%.*s' is not supported (none, linear)",
+                            (int)(n > 40 ? 40 : n), type);
+    return mdl_gguf_cfg_pos(f, "gemma3.rope.scaling.factor", 1e6, NAN, &g->rope_factor[GEMMA_FULL],
+                            err);
+}
+
+static enum rc gguf_vocab(struct mdl *m, struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(m->file, "token_embd.weight");
+
+    if (!t)
+        return rc_fail_what(err, RC_WEIGHT_ABSENT, "token_embd.weight",
+                            "tensor 'token_embd.weight' is missing");
+    if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > 1u << 22)
+        return rc_fail_what(err, RC_FORMAT, "token_embd.weight",
+                            "tensor 'token_embd.weight': expected at most 4194304 rows of one "
+                            "vector each");
+    m->info.vocab_size = (uint32_t)t->dims[0];
+    return RC_OK;
+}
+
+static enum rc from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err)
+{
+    const struct mdl_file *f = m->file;
+    uint32_t value_length, pattern;
+    uint64_t id;
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if ((rc = mdl_gguf_cfg_u32(f, numbers[i].gguf, numbers[i].min, numbers[i].max, MDL_REQUIRED,
+                                   (uint32_t *)((char *)g + numbers[i].at), err)) != RC_OK)
+            return rc;
+    if ((rc = mdl_gguf_cfg_u32(f, "gemma3.attention.value_length", 1, MAX_WIDTH, g->head_dim,
+                               &value_length, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_u32(f, "gemma3.attention.sliding_window_pattern", 1, 1024, PATTERN,
+                               &pattern, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, "gemma3.attention.layer_norm_rms_epsilon", 1, NAN, &g->norm_eps,
+                               err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, "gemma3.final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
+            RC_OK ||
+        (rc = gguf_rope(f, g, err)) != RC_OK || (rc = gguf_vocab(m, err)) != RC_OK)
+        return rc;
+    if (value_length != g->head_dim)
+        return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.attention.value_length",
+                            "GGUF metadata: value_length %u differs from key_length %u",
+                            value_length, g->head_dim);
+    layers_by_pattern(g, pattern);
+    /* The format has no key for the score scale: 62 layers is the 27B model, whose
+     * scale is (d_model / n_heads)^-0.5; the others use the head width. */
+    g->score_scale = (float)(1 / sqrt(g->n_layers == 62 ? (double)g->d_model / g->n_heads
+                                                        : (double)g->head_dim));
+    g->norm_add = 0;
+    g->tied = mdl_file_find(f, "output.weight") == NULL;
+    if (mdl_gguf_u64(f, "tokenizer.ggml.eos_token_id", &id) && id <= INT32_MAX)
+        mdl_eos_add(m, (int64_t)id);
+    if (mdl_gguf_u64(f, "tokenizer.ggml.eot_token_id", &id) && id <= INT32_MAX)
+        mdl_eos_add(m, (int64_t)id);
+    return RC_OK;
+}
+
+/* -------------------------------------------------------------------- both */
+
+static int32_t spelled(const struct mdl *m, const char *s)
+{
+    return mdl_tok_find(m->tok, s, strlen(s));
+}
+
+static enum rc check(struct mdl *m, const struct gemma *g, struct rc_err *err)
+{
+    if (g->n_heads % g->n_kv_heads != 0)
+        return rc_fail_what(err, RC_FORMAT, "num_key_value_heads",
+                            "%u query heads do not divide into %u key/value heads", g->n_heads,
+                            g->n_kv_heads);
+    if (g->head_dim % 2 != 0)
+        return rc_fail_what(err, RC_FORMAT, "head_dim", "head_dim is %u, expected an even number",
+                            g->head_dim);
+    if (g->bos < 0 || g->bos >= (int32_t)m->info.vocab_size)
+        return rc_fail_what(err, RC_FORMAT, "bos", "the tokenizer has no beginning-of-text token");
+    return RC_OK;
+}
+
+enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
+{
+    struct gemma *g = calloc(1, sizeof(*g));
+    enum rc rc;
+
+    if (!g)
+        return rc_fail(err, RC_NOMEM, "no memory for a model");
+    m->state = g; /* freed by mdl_close */
+    g->rope_factor[GEMMA_FULL] = g->rope_factor[GEMMA_SLIDING] = 1;
+    rc = src->config ? from_hf(m, g, src, err) : from_gguf(m, g, err);
+    if (rc != RC_OK)
+        return rc;
+    g->bos = mdl_tok_bos(m->tok);
+    g->turn_start = spelled(m, "<start_of_turn>");
+    g->turn_end = spelled(m, "<end_of_turn>");
+    if ((rc = check(m, g, err)) != RC_OK)
+        return rc;
+    mdl_eos_add(m, g->turn_end);
+    mdl_eos_add(m, spelled(m, "<eos>"));
+    g->embed_scale = (float)sqrt((double)g->d_model);
+    m->info.can_generate = true;
+    m->info.has_chat_template = g->turn_start >= 0 && g->turn_end >= 0 &&
+                                g->turn_start < (int32_t)m->info.vocab_size &&
+                                g->turn_end < (int32_t)m->info.vocab_size;
+    m->info.train_ctx_tokens = g->train_ctx;
+    m->info.n_layers = g->n_layers;
+    m->info.d_model = g->d_model;
+    return RC_OK;
+}

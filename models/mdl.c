@@ -1,0 +1,359 @@
+/* mdl.c - opening, asking and closing one model, whatever its family.
+ *
+ * Finds the family by the file's architecture word and drives its table through
+ * the two phases of mdl_impl.h. Knows nothing of any family's arithmetic, of
+ * requests or sockets; neither logs nor exits.
+ * Always true: *out is written only after every weight was checked, built and one
+ * token went through the whole model with finite numbers.
+ * Tests: tests/models/test_mdl_open.c
+ */
+#include "mdl_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_bert, NULL};
+
+/* ------------------------------------------------------------------ families */
+
+static bool listed(const char *const *list, const char *word, size_t n)
+{
+    for (; *list; list++)
+        if (strlen(*list) == n && memcmp(*list, word, n) == 0)
+            return true;
+    return false;
+}
+
+static enum rc no_family(const char *word, int n, const char *where, bool gguf, struct rc_err *err)
+{
+    char known[200] = "";
+    size_t used = 0, i;
+
+    for (i = 0; families[i]; i++) {
+        const char *const *a = gguf ? families[i]->gguf_archs : families[i]->hf_archs;
+
+        for (; *a; a++) {
+            int w = snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", *a);
+
+            if (w > 0 && (size_t)w < sizeof(known) - used)
+                used += (size_t)w;
+        }
+    }
+    return rc_fail_what(err, RC_UNSUPPORTED, "architecture",
+                        "architecture '%.*s' (%s) is not one of this build (%s)", n, word, where,
+                        known);
+}
+
+static const struct mdl_family *family_of(const char *word, size_t n, bool gguf)
+{
+    size_t i;
+
+    for (i = 0; families[i]; i++)
+        if (listed(gguf ? families[i]->gguf_archs : families[i]->hf_archs, word, n))
+            return families[i];
+    return NULL;
+}
+
+static enum rc choose_gguf(struct mdl *m, struct rc_err *err)
+{
+    const char *arch;
+    size_t n;
+
+    if (!mdl_gguf_str(m->file, "general.architecture", &arch, &n))
+        return rc_fail_what(err, RC_FORMAT, "general.architecture",
+                            "GGUF metadata: 'general.architecture' is missing");
+    if (n > 63)
+        n = 63;
+    if (!(m->fam = family_of(arch, n, true)))
+        return no_family(arch, (int)n, "GGUF", true, err);
+    snprintf(m->info.arch, sizeof(m->info.arch), "%.*s", (int)n, arch);
+    return RC_OK;
+}
+
+/* The class word decides; model_type only where a config names no class, because
+ * a classifier and an encoder share a model_type but not an output. */
+static enum rc choose_hf(struct mdl *m, const json_t *config, struct rc_err *err)
+{
+    const json_t *list = json_object_get(config, "architectures");
+    const json_t *v = json_is_array(list) ? json_array_get(list, 0) : NULL;
+    const char *word, *where = "config.json 'architectures'";
+
+    if (!json_is_string(v)) {
+        v = json_object_get(config, "model_type");
+        where = "config.json 'model_type'";
+    }
+    if (!json_is_string(v))
+        return rc_fail_what(err, RC_FORMAT, "architectures",
+                            "config.json: neither 'architectures' nor 'model_type' names a model");
+    word = json_string_value(v);
+    if (!(m->fam = family_of(word, strlen(word), false)))
+        return no_family(word, (int)strnlen(word, 63), where, false, err);
+    snprintf(m->info.arch, sizeof(m->info.arch), "%s", word);
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static enum rc load_tokenizer(struct mdl *m, int root_fd, struct rc_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc;
+
+    if (mdl_file_format(m->file) == MDL_GGUF)
+        return mdl_tok_from_gguf(&m->tok, m->file, err);
+    rc = mdl_side_read(root_fd, "tokenizer.json", MDL_MAX_TOKENIZER_BYTES, &text, &n, err);
+    if (rc == RC_NOT_FOUND)
+        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
+                            "tokenizer.json is missing from the model's folder");
+    if (rc != RC_OK)
+        return rc;
+    rc = mdl_tok_from_json(&m->tok, text, n, err);
+    free(text);
+    if (rc != RC_OK)
+        rc_wrap(err, "tokenizer.json");
+    return rc;
+}
+
+/* Phase one: files, family, numbers, tokenizer, every weight's place and shape. */
+static enum rc look(struct mdl *m, int root_fd, struct rc_err *err)
+{
+    struct mdl_src src = {.root_fd = root_fd};
+    enum rc rc;
+
+    if ((rc = mdl_file_open(&m->file, root_fd, err)) != RC_OK)
+        return rc;
+    if (mdl_file_format(m->file) == MDL_GGUF)
+        rc = choose_gguf(m, err);
+    else if ((rc = mdl_cfg_load(root_fd, "config.json", true, &src.config, err)) == RC_OK)
+        rc = choose_hf(m, src.config, err);
+    if (rc != RC_OK)
+        goto out;
+    snprintf(m->info.family, sizeof(m->info.family), "%s", m->fam->name);
+    m->plan.file = m->file;
+    m->plan.be = m->be;
+    if ((rc = load_tokenizer(m, root_fd, err)) != RC_OK ||
+        (rc = m->fam->config(m, &src, err)) != RC_OK || (rc = m->fam->plan(m, err)) != RC_OK)
+        goto out;
+    m->info.n_params = m->plan.n_params;
+    m->info.weight_bytes = m->plan.weight_bytes;
+    mdl_plan_quant(&m->plan, m->info.quant, sizeof(m->info.quant));
+out:
+    json_decref(src.config);
+    return rc;
+}
+
+static enum rc over(const char *what, uint64_t need, uint64_t allowed, struct rc_err *err)
+{
+    rc_fail_what(err, RC_LIMIT, what, "%s: %" PRIu64 " bytes are needed, %" PRIu64 " are allowed",
+                 what, need, allowed);
+    if (err) {
+        err->n = need;
+        err->limit = allowed;
+    }
+    return RC_LIMIT;
+}
+
+/* Activations at the size the family wants, or smaller where the workspace is and
+ * the family can work in smaller passes. */
+static enum rc build_activations(struct mdl *m, struct rc_err *err)
+{
+    const struct mdl_opts *o = &m->opts;
+    struct rc_err e = RC_ERR_INIT;
+    enum rc rc;
+
+    while ((rc = m->fam->fit(m, &e)) == RC_OK) {
+        if (o->workspace_bytes && m->plan.tensor_bytes > o->workspace_bytes)
+            rc = over("workspace_bytes", m->plan.tensor_bytes, o->workspace_bytes, &e);
+        else
+            rc = mdl_plan_build_tensors(&m->plan, &e);
+        /* be.h: RC_NOMEM about "workspace" is the configured bound, not the machine */
+        if (rc == RC_NOMEM && strcmp(e.what, "workspace") == 0)
+            rc = e.code = RC_LIMIT;
+        if (rc != RC_LIMIT || !m->fam->shrink || !m->fam->shrink(m))
+            break;
+        mdl_plan_free_tensors(&m->plan);
+    }
+    if (rc != RC_OK && err)
+        *err = e;
+    return rc;
+}
+
+/* Phase two: budgets, then memory, then one token through everything. */
+static enum rc build(struct mdl *m, struct rc_err *err)
+{
+    const struct mdl_opts *o = &m->opts;
+    struct be_stats before, after;
+    enum rc rc;
+
+    if (o->weight_bytes && m->plan.weight_bytes > o->weight_bytes)
+        return over("weight_bytes", m->plan.weight_bytes, o->weight_bytes, err);
+    be_ctx_stats(m->be, &before);
+    if ((rc = build_activations(m, err)) != RC_OK ||
+        (rc = mdl_plan_build_weights(&m->plan, o, err)) != RC_OK)
+        return rc;
+    if (o->progress)
+        o->progress(o->progress_user, "self-test", 0, 1);
+    if ((rc = m->fam->self_test(m, err)) != RC_OK) {
+        rc_wrap(err, "self-test");
+        return rc;
+    }
+    if (o->progress)
+        o->progress(o->progress_user, "self-test", 1, 1);
+    be_ctx_stats(m->be, &after);
+    m->info.weight_bytes = after.weight_bytes - before.weight_bytes;
+    m->info.kv_bytes = after.kv_bytes - before.kv_bytes;
+    m->info.workspace_bytes = after.workspace_bytes - before.workspace_bytes;
+    return RC_OK;
+}
+
+void mdl_close(struct mdl **mp)
+{
+    struct mdl *m = *mp;
+
+    if (!m)
+        return;
+    if (m->kv)
+        be_kv_free(m->be, &m->kv);
+    mdl_plan_free(&m->plan); /* slots lie in the state: before the state */
+    if (m->fam && m->state)
+        m->fam->free(m);
+    mdl_tok_free(&m->tok);
+    mdl_file_close(&m->file);
+    free(m);
+    *mp = NULL;
+}
+
+static struct mdl *mdl_new(struct be_ctx *be, const struct mdl_opts *o, struct rc_err *err)
+{
+    struct mdl *m = calloc(1, sizeof(*m));
+
+    if (!m) {
+        rc_fail(err, RC_NOMEM, "no memory for a model");
+        return NULL;
+    }
+    m->be = be;
+    if (o)
+        m->opts = *o;
+    return m;
+}
+
+enum rc mdl_probe(struct mdl_info *out, int root_fd, struct rc_err *err)
+{
+    struct mdl *m = mdl_new(NULL, NULL, err);
+    enum rc rc;
+
+    if (!m)
+        return RC_NOMEM;
+    if ((rc = look(m, root_fd, err)) == RC_OK)
+        *out = m->info;
+    mdl_close(&m);
+    return rc;
+}
+
+enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct mdl_opts *o,
+                 struct rc_err *err)
+{
+    struct mdl *m;
+    enum rc rc;
+
+    if (!be || o->batch_tokens == 0 || o->max_seqs == 0)
+        return rc_fail(err, RC_INVALID,
+                       "a model needs a backend, batch_tokens and max_seqs of at least 1");
+    if (!(m = mdl_new(be, o, err)))
+        return RC_NOMEM;
+    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK) {
+        *out = m;
+        m = NULL;
+    }
+    mdl_close(&m);
+    return rc;
+}
+
+/* ------------------------------------------------------------------- asking */
+
+const struct mdl_info *mdl_info_get(const struct mdl *m)
+{
+    return &m->info;
+}
+
+const struct mdl_tok *mdl_tok_get(const struct mdl *m)
+{
+    return m->tok;
+}
+
+const struct mdl_kv_geometry *mdl_kv(const struct mdl *m)
+{
+    return &m->geo;
+}
+
+enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
+{
+    return mdl_file_guard(m->file, err);
+}
+
+void mdl_eos_add(struct mdl *m, int64_t id)
+{
+    size_t i;
+
+    if (id < 0 || id >= (int64_t)m->info.vocab_size || m->n_eos == MDL_MAX_EOS)
+        return;
+    for (i = 0; i < m->n_eos; i++)
+        if (m->eos[i] == (int32_t)id)
+            return;
+    m->eos[m->n_eos++] = (int32_t)id;
+}
+
+const int32_t *mdl_eos(const struct mdl *m, size_t *n)
+{
+    *n = m->n_eos;
+    return m->eos;
+}
+
+static enum rc cannot(const struct mdl *m, const char *verb, struct rc_err *err)
+{
+    return rc_fail_what(err, RC_UNSUPPORTED, "model", "a %s model (%s) cannot %s", m->info.family,
+                        m->info.arch, verb);
+}
+
+enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
+                   struct rc_err *err)
+{
+    return m->fam->decode ? m->fam->decode(m, b, logits, err) : cannot(m, "generate text", err);
+}
+
+enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
+                 bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
+                 struct rc_err *err)
+{
+    return m->fam->chat ? m->fam->chat(m, msgs, n, add_generation_prompt, max_tokens, out, err)
+                        : cannot(m, "chat", err);
+}
+
+enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err)
+{
+    return m->fam->embed_tokens
+               ? m->fam->embed_tokens(m, text, n_bytes, task_type, truncate, truncated, out, err)
+               : cannot(m, "embed", err);
+}
+
+enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                   float *out, struct rc_err *err)
+{
+    return m->fam->encode ? m->fam->encode(m, n_seqs, ids, offsets, out, err)
+                          : cannot(m, "embed", err);
+}
+
+uint32_t mdl_encode_max_seqs(const struct mdl *m)
+{
+    return m->fam->encode_max_seqs ? m->fam->encode_max_seqs(m) : 0;
+}
+
+enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+{
+    return m->fam->dims_check ? m->fam->dims_check(m, dims, err) : cannot(m, "embed", err);
+}

@@ -1,0 +1,159 @@
+/* mdl_impl.h - for those who write a model family: the table behind mdl.h.
+ *
+ * A family exports one const struct mdl_family; mdl.c lists them and finds one by
+ * the architecture word of the file. Opening is two-phase: `config` reads numbers,
+ * `plan` names every weight it needs (found, shape-checked, type-checked), `fit`
+ * sizes activations and KV cache against the budgets; only when all three agree
+ * does mdl_plan_build commit memory, and only after `self_test` is the model
+ * handed out. With plan.be == NULL (mdl_probe) nothing but headers is touched.
+ *
+ * Never here: devices, sampling, requests. Tests: tests/models/test_mdl_open.c
+ */
+#ifndef INFERD_MDL_IMPL_H
+#define INFERD_MDL_IMPL_H
+
+#include <jansson.h>
+
+#include "mdl.h"
+#include "mdl_file.h"
+
+#define MDL_MAX_EOS 16
+#define MDL_MAX_CONFIG_BYTES (4u << 20)
+#define MDL_MAX_TOKENIZER_BYTES (128u << 20)
+
+/* ---------------------------------------------------------------- the plan */
+
+struct mdl_plan_weight {
+    const struct mdl_tensor *t;
+    struct be_weight **slot;
+    float *owned; /* f32 copy when add != 0 */
+    float add;    /* added to every value at load (norms stored as w-1) */
+    unsigned use;
+};
+struct mdl_plan_tensor {
+    struct be_tensor **slot;
+    uint32_t rows, cols;
+};
+/* All a model will hold on its device. Slots point into the family's state, which
+ * must not move between plan and free. */
+struct mdl_plan {
+    const struct mdl_file *file;
+    struct be_ctx *be; /* NULL while probing */
+    struct mdl_plan_weight *w;
+    size_t n_w, cap_w;
+    struct mdl_plan_tensor *t;
+    size_t n_t, cap_t;
+    uint64_t weight_bytes, tensor_bytes, n_params;
+};
+
+/* The weight `name` with this shape (n_dims 1: d0 values; 2: [d0, d1]). Errors:
+ * RC_WEIGHT_ABSENT, RC_FORMAT (shape), RC_UNSUPPORTED (type on this backend). */
+enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+                        struct rc_err *err);
+enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
+                        struct rc_err *err);
+/* Dominant weight type by bytes, "Q4_K". */
+void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap);
+enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err);
+void mdl_plan_free_tensors(struct mdl_plan *p); /* and forgets them */
+enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, struct rc_err *err);
+/* Frees what was built (slots become NULL) and the plan's own memory. */
+void mdl_plan_free(struct mdl_plan *p);
+
+/* ----------------------------------------------------------------- KV pages */
+
+struct mdl_kv_class {
+    uint32_t window;     /* 0 = all positions */
+    uint64_t page_bytes; /* all layers of the class */
+};
+/* Counts pages from the budget. want_ctx tokens of one sequence must fit in every
+ * class, else the context is lowered to what fits; below 64 tokens (or want_ctx
+ * when smaller): RC_LIMIT. chunk = most new tokens of one pass. */
+enum rc mdl_kv_fit(struct mdl_kv_geometry *out, uint32_t *out_ctx, uint32_t page_tokens,
+                   const struct mdl_kv_class *cls, uint32_t n_classes, uint64_t kv_bytes,
+                   uint32_t want_ctx, uint32_t chunk, uint32_t max_seqs, struct rc_err *err);
+/* Most pages one sequence of n tokens holds at a time in a class. */
+uint64_t mdl_kv_seq_pages(uint32_t page_tokens, uint32_t window, uint32_t chunk, uint64_t n);
+
+/* ------------------------------------------------------------------- models */
+
+struct mdl {
+    const struct mdl_family *fam;
+    struct mdl_file *file;
+    struct mdl_tok *tok;
+    struct be_ctx *be;
+    struct mdl_opts opts;
+    struct mdl_info info;
+    struct mdl_plan plan;
+    struct be_kv *kv;
+    struct mdl_kv_geometry geo;
+    int32_t eos[MDL_MAX_EOS];
+    size_t n_eos;
+    void *state; /* the family's own */
+    /* Golden tests look at the residual stream after each layer; NULL otherwise. */
+    void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
+    void *trace_user;
+};
+
+/* Where the numbers come from while opening; borrowed for that call only. */
+struct mdl_src {
+    int root_fd;
+    json_t *config; /* config.json, NULL for GGUF */
+};
+
+struct mdl_family {
+    const char *name;
+    const char *const *hf_archs;   /* config.json "architectures" / "model_type" */
+    const char *const *gguf_archs; /* general.architecture; NULL-ended lists */
+    enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
+    enum rc (*plan)(struct mdl *, struct rc_err *);
+    enum rc (*fit)(struct mdl *, struct rc_err *);
+    /* Optional: makes passes smaller when activations did not fit the backend's
+     * workspace; false when they are as small as they may be. fit runs again. */
+    bool (*shrink)(struct mdl *);
+    enum rc (*self_test)(struct mdl *, struct rc_err *);
+    void (*free)(struct mdl *); /* the state; weights and tensors are the plan's */
+    /* optional, by capability: RC_UNSUPPORTED when NULL */
+    enum rc (*decode)(struct mdl *, const struct mdl_batch *, const float **, struct rc_err *);
+    enum rc (*chat)(const struct mdl *, const struct mdl_chat_msg *, size_t, bool, size_t,
+                    struct mdl_ids *, struct rc_err *);
+    enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,
+                            struct mdl_ids *, struct rc_err *);
+    enum rc (*encode)(struct mdl *, uint32_t, const int32_t *, const uint32_t *, float *,
+                      struct rc_err *);
+    uint32_t (*encode_max_seqs)(const struct mdl *);
+    enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
+};
+
+extern const struct mdl_family mdl_gemma3, mdl_bert;
+
+/* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
+void mdl_eos_add(struct mdl *m, int64_t id);
+
+/* ------------------------------------------------------------------- config
+ * Readers for numbers that a file claims. A value of another kind or outside
+ * [min, max] is RC_FORMAT, naming field, value and range; null counts as absent.
+ * `what` says where the object lives, for messages ("config.json"). */
+#define MDL_REQUIRED INT64_MIN
+enum rc mdl_cfg_u32(const json_t *obj, const char *what, const char *key, uint32_t min,
+                    uint32_t max, int64_t dflt, uint32_t *out, struct rc_err *err);
+/* Finite and in (0, max], or dflt (NAN: required). */
+enum rc mdl_cfg_pos(const json_t *obj, const char *what, const char *key, double max, double dflt,
+                    float *out, struct rc_err *err);
+enum rc mdl_cfg_bool(const json_t *obj, const char *what, const char *key, bool dflt, bool *out,
+                     struct rc_err *err);
+/* NULL in *out when absent; borrowed from obj. */
+enum rc mdl_cfg_str(const json_t *obj, const char *what, const char *key, const char **out,
+                    struct rc_err *err);
+/* Parses a side file that must hold a JSON object. *out NULL when it is absent and
+ * not required. Caller json_decrefs. */
+enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out,
+                     struct rc_err *err);
+/* The same for GGUF keys. */
+enum rc mdl_gguf_cfg_u32(const struct mdl_file *f, const char *key, uint32_t min, uint32_t max,
+                         int64_t dflt, uint32_t *out, struct rc_err *err);
+enum rc mdl_gguf_cfg_pos(const struct mdl_file *f, const char *key, double max, double dflt,
+                         float *out, struct rc_err *err);
+
+#endif

@@ -1,0 +1,209 @@
+/* mdl_plan.c - what a model will hold on its device, listed before it is built.
+ *
+ * Phase one: a family names every weight and activation; each weight is found in
+ * the file, its shape, values and type checked, and bytes are summed exactly.
+ * Phase two builds them in that order. A failure in either leaves nothing behind.
+ * Knows no family and no device. Always true: a slot is NULL or owns a live
+ * object; only mdl_plan_free frees. Tests: tests/models/test_mdl_open.c
+ */
+#include "mdl_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum rc grow(void **arr, size_t n, size_t *cap, size_t size, struct rc_err *err)
+{
+    size_t c = *cap ? *cap * 2 : 64;
+    void *p;
+
+    if (n < *cap)
+        return RC_OK;
+    if (!(p = realloc(*arr, c * size)))
+        return rc_fail(err, RC_NOMEM, "no memory for a list of %zu weights", c);
+    *arr = p;
+    *cap = c;
+    return RC_OK;
+}
+
+/* The probe's look at a tensor: as mdl_file_take, without reading its values. */
+static enum rc find(const struct mdl_file *f, const char *name, uint32_t n_dims,
+                    const uint64_t *dims, const struct mdl_tensor **out, struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(f, name);
+    uint32_t i;
+
+    if (!t)
+        return rc_fail_what(err, RC_WEIGHT_ABSENT, name, "tensor '%s' is missing", name);
+    for (i = 0; t->n_dims == n_dims && i < n_dims; i++)
+        if (t->dims[i] != dims[i])
+            break;
+    if (t->n_dims != n_dims || i < n_dims)
+        return rc_fail_what(err, RC_FORMAT, name,
+                            "tensor '%s': shape [%" PRIu64 ",%" PRIu64 "] (%u dims), expected "
+                            "[%" PRIu64 ",%" PRIu64 "] (%u dims)",
+                            name, t->dims[0], t->n_dims > 1 ? t->dims[1] : 1, t->n_dims, dims[0],
+                            n_dims > 1 ? dims[1] : 1, n_dims);
+    *out = t;
+    return RC_OK;
+}
+
+enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    const uint64_t dims[2] = {d0, d1};
+    const struct mdl_tensor *t = NULL;
+    uint64_t n = n_dims == 1 ? d0 : d0 * d1; /* both below 2^32: shapes are u32 here */
+    enum be_dtype as;
+    enum rc rc;
+
+    rc = p->be ? mdl_file_take(p->file, name, n_dims, dims, &t, err)
+               : find(p->file, name, n_dims, dims, &t, err);
+    if (rc != RC_OK)
+        return rc;
+    as = add != 0 ? BE_F32 : t->dtype;
+    if (p->be && !be_supports(p->be, as, use))
+        return rc_fail_what(err, RC_UNSUPPORTED, name,
+                            "tensor '%s': type %s cannot be used as %s on this backend", name,
+                            be_dtype_name(t->dtype),
+                            use & BE_USE_VECTOR  ? "a vector"
+                            : use & BE_USE_EMBED ? "an embedding table"
+                                                 : "a matrix");
+    if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
+        return rc;
+    p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .add = add, .use = use};
+    p->weight_bytes += use & BE_USE_VECTOR ? n * sizeof(float) : t->n_bytes;
+    p->n_params += n;
+    return RC_OK;
+}
+
+enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
+                        struct rc_err *err)
+{
+    uint64_t bytes;
+    enum rc rc;
+
+    if (__builtin_mul_overflow((uint64_t)rows * cols, sizeof(float), &bytes) ||
+        __builtin_add_overflow(p->tensor_bytes, bytes, &bytes))
+        return rc_fail(err, RC_LIMIT, "activations of %u x %u values are beyond any memory", rows,
+                       cols);
+    if ((rc = grow((void **)&p->t, p->n_t, &p->cap_t, sizeof(*p->t), err)) != RC_OK)
+        return rc;
+    p->t[p->n_t++] = (struct mdl_plan_tensor){.slot = slot, .rows = rows, .cols = cols};
+    p->tensor_bytes = bytes;
+    return RC_OK;
+}
+
+void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
+{
+    uint64_t bytes[64] = {0};
+    size_t i, best = 0;
+
+    for (i = 0; i < p->n_w; i++)
+        if (!(p->w[i].use & BE_USE_VECTOR) && (unsigned)p->w[i].t->dtype < 64) {
+            unsigned id = (unsigned)p->w[i].t->dtype;
+
+            /* the table of token vectors is often of a better type than the rest */
+            bytes[id] += p->w[i].use & BE_USE_EMBED ? 1 : p->w[i].t->n_bytes;
+            if (bytes[id] > bytes[best])
+                best = id;
+        }
+    snprintf(out, cap, "%s", be_dtype_name((uint32_t)best));
+}
+
+enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err)
+{
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < p->n_t; i++)
+        if ((rc = be_tensor_new(p->be, p->t[i].rows, p->t[i].cols, p->t[i].slot, err)) != RC_OK) {
+            rc_wrap(err, "activations of %" PRIu64 " bytes", p->tensor_bytes);
+            return rc;
+        }
+    return RC_OK;
+}
+
+/* f32 copy of a vector with `add` on every value; the plan owns it because the
+ * backend may borrow it. */
+static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
+{
+    size_t i;
+
+    if (!(w->owned = malloc(n * sizeof(float))))
+        return rc_fail_what(err, RC_NOMEM, w->t->name, "tensor '%s': no memory for %zu values",
+                            w->t->name, n);
+    be_dtype_to_f32(w->t->dtype, w->t->data, w->owned, n);
+    for (i = 0; i < n; i++)
+        w->owned[i] += w->add;
+    return RC_OK;
+}
+
+static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct rc_err *err)
+{
+    const struct mdl_tensor *t = w->t;
+    struct be_weight_desc d = {.name = t->name,
+                               .dtype = t->dtype,
+                               .n_rows = t->n_dims == 1 ? 1 : t->dims[0],
+                               .n_cols = t->n_dims == 1 ? t->dims[0] : t->dims[1],
+                               .data = t->data,
+                               .n_bytes = t->n_bytes,
+                               .use = w->use};
+    enum rc rc;
+
+    if (w->add != 0) {
+        size_t n = d.n_rows * d.n_cols;
+
+        if ((rc = widen(w, n, err)) != RC_OK)
+            return rc;
+        d.dtype = BE_F32;
+        d.data = w->owned;
+        d.n_bytes = n * sizeof(float);
+    }
+    return be_weight_new(p->be, &d, w->slot, err);
+}
+
+enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, struct rc_err *err)
+{
+    uint64_t done = 0, total = 0;
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < p->n_w; i++)
+        total += p->w[i].t->n_bytes;
+    for (i = 0; i < p->n_w; i++) {
+        if ((rc = build_one(p, &p->w[i], err)) != RC_OK) {
+            rc_wrap(err, "building weight '%s'", p->w[i].t->name);
+            return rc;
+        }
+        done += p->w[i].t->n_bytes;
+        if (o->progress)
+            o->progress(o->progress_user, "weights", done, total);
+    }
+    return RC_OK;
+}
+
+void mdl_plan_free_tensors(struct mdl_plan *p)
+{
+    for (; p->n_t > 0; p->n_t--)
+        if (*p->t[p->n_t - 1].slot)
+            be_tensor_free(p->be, p->t[p->n_t - 1].slot);
+    p->tensor_bytes = 0;
+}
+
+void mdl_plan_free(struct mdl_plan *p)
+{
+    size_t i;
+
+    mdl_plan_free_tensors(p);
+    for (i = p->n_w; i-- > 0;) {
+        if (*p->w[i].slot)
+            be_weight_free(p->be, p->w[i].slot);
+        free(p->w[i].owned);
+    }
+    free(p->t);
+    free(p->w);
+    memset(p, 0, sizeof(*p));
+}
