@@ -21,6 +21,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "sup_near.h"
+
 #define FILE_MAX_BYTES (1u << 20)
 #define LIST_MAX 1000
 #define STR_MAX_BYTES 4096
@@ -296,39 +298,6 @@ static enum rc set_text(struct sup_conf *c, const struct opt *o, const struct pl
 
 /* ------------------------------------------------------------------ near names */
 
-static size_t min3(size_t a, size_t b, size_t c)
-{
-    size_t m = a < b ? a : b;
-
-    return m < c ? m : c;
-}
-
-/* Edits between two names; '-' equals '_' and case does not count. */
-static size_t edits(const char *a, size_t na, const char *b)
-{
-    size_t nb = strlen(b), row[64];
-
-    if (na >= 64 || nb >= 64)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diag = row[0];
-        char x = (char)(a[i - 1] == '-' ? '_' : a[i - 1] | 0x20);
-
-        if (a[i - 1] == '_')
-            x = '_';
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t up = row[j];
-
-            row[j] = min3(up + 1, row[j - 1] + 1, diag + (x != b[j - 1]));
-            diag = up;
-        }
-    }
-    return row[nb];
-}
-
 /* The option a person most likely meant, or NULL. */
 static const struct opt *nearest(const char *s, size_t n)
 {
@@ -336,7 +305,7 @@ static const struct opt *nearest(const char *s, size_t n)
     size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        size_t d = edits(s, n, opts[i].name);
+        size_t d = sup_near(s, n, opts[i].name);
 
         if (d < least) {
             least = d;

@@ -1,0 +1,195 @@
+/* sup_cli.c - the table of commands, their help, and how one is chosen.
+ *
+ * Knows names and help texts; each command does its work in a file of its own.
+ * Tests: tests/supervisor/test_sup_cli.c
+ */
+#include "sup_cli.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "sup_client.h"
+#include "sup_conf.h"
+#include "sup_near.h"
+#include "sup_term.h"
+
+const struct sup_cmd sup_cmds[] = {
+    {"serve", "[options]", "run the server",
+     "Serves every model below the models folder (--models-dir, default ./models) over HTTP.\n"
+     "Each loaded model runs in a sandboxed process of its own. Logs are JSON lines on stderr.\n"
+     "SIGTERM or Ctrl-C lets running answers finish (--drain-grace-ms), then ends.\n"
+     "\n"
+     "Options come from a JSON file (--config FILE or INFERD_CONFIG), from the environment\n"
+     "(INFERD_PORT=8090) and from flags; flags win. All of them:",
+     "  inferd serve --models-dir ./models\n"
+     "  inferd serve --models-dir ./models --preload gemma-3-270m.gguf --port 0\n"
+     "  inferd serve --config /etc/inferd/inferd.json --log-level debug\n",
+     NULL, 0, 0, sup_cmd_serve, sup_conf_help},
+    {"chat", "[MODEL]", "talk to a model",
+     "A conversation with streamed answers. MODEL may be left out when the server has one\n"
+     "model that generates text, and may be a part of its name. Ctrl-C stops an answer,\n"
+     "Ctrl-D or /quit ends. /help lists the commands inside. When stdin is no terminal, each\n"
+     "line is one question. With --models-dir a private server is started for this\n"
+     "conversation and stopped at its end.",
+     "  inferd chat\n"
+     "  inferd chat gemma-3-270m --models-dir ./models\n"
+     "  echo 'Name three colours.' | inferd chat gemma-3-270m --max-tokens 32\n",
+     sup_opts_chat, 0, 1, sup_cmd_chat, NULL},
+    {"embed", "[MODEL] [TEXT...]", "turn texts into vectors",
+     "One vector for each TEXT; without TEXT, for each line of stdin. The first argument is the\n"
+     "model when the server lists one of that name; otherwise the only embedding model is used\n"
+     "and all arguments are texts. With --similarity, prints how alike the texts are instead\n"
+     "(cosine, -1 to 1).",
+     "  inferd embed all-MiniLM-L6-v2 'a text' --json\n"
+     "  inferd embed all-MiniLM-L6-v2 --similarity 'a cat' 'a kitten' 'a car'\n"
+     "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n",
+     sup_opts_embed, 0, SUP_POS_MAX, sup_cmd_embed, NULL},
+    {"list", "", "show the server's models",
+     "Every model below the server's models folder, whether it is loaded, and why not.",
+     "  inferd list\n  inferd list --json\n", sup_opts_list, 0, 0, sup_cmd_list, NULL},
+    {"load", "MODEL", "load a model now",
+     "Loads the model and returns when it is ready, or says why it is not.",
+     "  inferd load gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_load, NULL},
+    {"unload", "MODEL", "unload a model",
+     "Lets the model's running answers finish, then stops its worker and frees its memory.\n"
+     "The next request loads it again.",
+     "  inferd unload gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_unload, NULL},
+    {"doctor", "", "check this machine, the sandbox and the configuration",
+     "Checks what a server needs here and prints each finding with its reason: processor and\n"
+     "kernels, each layer of the sandbox, memory and CPU limits, the models folder, the port, a\n"
+     "running server, and the configuration in force. Reads the same file, environment and\n"
+     "flags as 'inferd serve'. Exit status 1 when something that serve needs is missing.",
+     "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",
+     NULL, 0, 0, sup_cmd_doctor, NULL},
+    {"bench", "MODEL.gguf|FOLDER", "measure the engine on a model, without a server",
+     "Runs inferd-worker in its bench mode and prints median and spread of several runs.",
+     "  inferd bench ./models/gemma-3-270m.gguf --prompt 512 --gen 128 --threads 2\n"
+     "  inferd bench ./models/all-MiniLM-L6-v2 --batch 32 --prompt 128 --json\n",
+     sup_opts_bench, 1, 1, sup_cmd_bench, NULL},
+    {"version", "", "print versions",
+     "Version of this program, of its worker and of the libraries.",
+     "  inferd version\n  inferd version --json\n", sup_opts_version, 0, 0, sup_cmd_version, NULL},
+    {"help", "[COMMAND|config]", "explain a command, or every option of the server",
+     "'inferd help config' prints every option of the server; with --markdown, as the page\n"
+     "docs/configuration.md.",
+     "  inferd help chat\n  inferd help config\n", sup_opts_help, 0, 1, sup_cmd_help_run, NULL},
+    {0},
+};
+
+const struct sup_cmd *sup_cmd_find(const char *name)
+{
+    for (const struct sup_cmd *c = sup_cmds; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+static void help_option(FILE *to, const struct sup_opt *o)
+{
+    char left[64];
+
+    snprintf(left, sizeof(left), "  --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    if (strlen(left) > 26)
+        fprintf(to, "%s\n%28s%s\n", left, "", o->help);
+    else
+        fprintf(to, "%-28s%s\n", left, o->help);
+}
+
+void sup_cmd_help(FILE *to, const struct sup_cmd *cmd)
+{
+    fprintf(to, "usage: inferd %s %s%s\n\n%s\n", cmd->name, cmd->opts ? "[options] " : "",
+            cmd->usage, cmd->text);
+    if (cmd->more_help) {
+        putc('\n', to);
+        cmd->more_help(to);
+    }
+    if (cmd->opts) {
+        fputs("\nOptions:\n", to);
+        for (const struct sup_opt *o = cmd->opts; o->name; o++)
+            help_option(to, o);
+        fprintf(to, "%-28s%s\n", "  -h, --help", "this text");
+    }
+    fprintf(to, "\nExamples:\n%s", cmd->examples);
+}
+
+void sup_cli_help(FILE *to)
+{
+    fputs("inferd serves language and embedding models, each in a sandboxed process of its own.\n\n"
+          "usage: inferd COMMAND [options]\n\n",
+          to);
+    for (const struct sup_cmd *c = sup_cmds; c->name; c++)
+        fprintf(to, "  %-10s%s\n", c->name, c->summary);
+    fputs(
+        "\n'inferd COMMAND --help' explains one, 'inferd help config' lists the server's options.\n"
+        "Client commands talk to " SUP_SERVER_DEFAULT "; --server or INFERD_SERVER names another.\n"
+        "Exit status: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.\n",
+        to);
+}
+
+static int no_such_command(const char *word)
+{
+    const char *best = NULL;
+    size_t least = 3;
+
+    for (const struct sup_cmd *c = sup_cmds; c->name; c++) {
+        size_t d = sup_near(word, strlen(word), c->name);
+
+        if (d < least) {
+            least = d;
+            best = c->name;
+        }
+    }
+    fputs("inferd: no command '", stderr);
+    sup_print_clean(stderr, word, false);
+    fprintf(stderr, best ? "'; did you mean '%s'?\n" : "'\n", best);
+    fputs("'inferd help' lists them.\n", stderr);
+    return SUP_EXIT_USAGE;
+}
+
+static int run(const struct sup_cmd *cmd, int argc, char **argv, char **envp)
+{
+    struct sup_args a = {.cmd = cmd, .argc = argc, .argv = argv, .envp = envp};
+    struct rc_err err = RC_ERR_INIT;
+    bool help = false;
+    int status;
+
+    if (!cmd->opts)
+        return cmd->run(&a);
+    if (sup_args_parse(&a, cmd, argc, argv, &help, &err) != RC_OK) {
+        status = sup_usage_error(cmd, "%s", err.msg);
+    } else if (help) {
+        sup_cmd_help(stdout, cmd);
+        status = SUP_EXIT_OK;
+    } else {
+        a.envp = envp;
+        status = cmd->run(&a);
+    }
+    sup_args_deinit(&a);
+    return status;
+}
+
+int sup_cli_main(int argc, char **argv, char **envp)
+{
+    const struct sup_cmd *cmd;
+    int status;
+
+    /* a reader that went away (inferd list | head) is an error of write, not a death */
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        sup_cli_help(stderr);
+        return SUP_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        sup_cli_help(stdout);
+        return SUP_EXIT_OK;
+    }
+    cmd = sup_cmd_find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    if (!cmd)
+        return no_such_command(argv[1]);
+    status = run(cmd, argc - 2, argv + 2, envp);
+    if (fflush(stdout) != 0 && status == SUP_EXIT_OK) {
+        perror("inferd: writing to stdout");
+        status = SUP_EXIT_FAIL;
+    }
+    return status;
+}

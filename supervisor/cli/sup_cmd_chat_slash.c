@@ -1,0 +1,161 @@
+/* sup_cmd_chat_slash.c - the commands inside a conversation, as a table.
+ * Talks to the person on stderr. Tests: tests/e2e/cli_chat.py */
+#include "sup_cmd_chat.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sup_near.h"
+#include "sup_term.h"
+
+const struct sup_chat_row sup_chat_rows[SUP_SET_COUNT] = {
+#define X(f, whole, min, max, help) {#f, whole, min, max, help},
+    SUP_CHAT_SETTINGS(X)
+#undef X
+};
+
+static void on_help(struct sup_chat *c, const char *rest);
+
+static void on_clear(struct sup_chat *c, const char *rest)
+{
+    sup_talk_clear(&c->talk);
+    fputs("forgot the conversation\n", stderr);
+}
+
+static void on_system(struct sup_chat *c, const char *rest)
+{
+    if (!sup_talk_set_system(&c->talk, rest)) {
+        fputs("out of memory\n", stderr);
+        return;
+    }
+    sup_talk_clear(&c->talk);
+    fputs(*rest ? "system text set; the conversation begins anew\n"
+                : "system text removed; the conversation begins anew\n",
+          stderr);
+}
+
+static void on_stats(struct sup_chat *c, const char *rest)
+{
+    char line[160];
+
+    fprintf(stderr, "model    %s\nserver   %s\n", c->model, sup_client_server(c->client));
+    fprintf(stderr, "context  %llu tokens in use", (unsigned long long)sup_talk_tokens(&c->talk));
+    if (c->ctx_tokens)
+        fprintf(stderr, " of %llu", (unsigned long long)c->ctx_tokens);
+    fprintf(stderr, "\nturns    %llu, %llu prompt + %llu answer tokens in all\n",
+            (unsigned long long)c->n_turns, (unsigned long long)c->sum_prompt,
+            (unsigned long long)c->sum_completion);
+    if (c->n_turns) {
+        sup_chat_stats_line(&c->last, line, sizeof(line));
+        fprintf(stderr, "last     %s\n", line);
+    }
+}
+
+bool sup_chat_set(struct sup_chat *c, const char *name, const char *value)
+{
+    int best = 0;
+
+    for (int i = 0; i < SUP_SET_COUNT; i++) {
+        const struct sup_chat_row *r = &sup_chat_rows[i];
+        char *end;
+        double v;
+
+        if (sup_near(name, strlen(name), r->name) <
+            sup_near(name, strlen(name), sup_chat_rows[best].name))
+            best = i;
+        if (sup_near(name, strlen(name), r->name) != 0)
+            continue;
+        errno = 0;
+        v = strtod(value, &end);
+        if (!*value || *end || errno || !isfinite(v) || v < r->min || v > r->max ||
+            (r->whole && v != floor(v))) {
+            fprintf(stderr, "%s: value '", r->name);
+            sup_print_clean(stderr, value, false);
+            fprintf(stderr, "': expected a %snumber from %.15g to %.15g\n",
+                    r->whole ? "whole " : "", r->min, r->max);
+            return false;
+        }
+        c->set[i].set = true;
+        c->set[i].value = v;
+        return true;
+    }
+    fputs("no setting '", stderr);
+    sup_print_clean(stderr, name, false);
+    fprintf(stderr, "'; did you mean '%s'?\n", sup_chat_rows[best].name);
+    return false;
+}
+
+static void on_set(struct sup_chat *c, const char *rest)
+{
+    char name[64];
+    size_t n = strcspn(rest, " =");
+
+    if (!*rest) {
+        for (int i = 0; i < SUP_SET_COUNT; i++) {
+            char v[32] = "-";
+
+            if (c->set[i].set)
+                snprintf(v, sizeof(v), "%.15g", c->set[i].value);
+            fprintf(stderr, "  %-20s%-10s%s\n", sup_chat_rows[i].name, v, sup_chat_rows[i].help);
+        }
+        return;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)(n < 63 ? n : 63), rest);
+    rest += n;
+    rest += strspn(rest, " =");
+    if (sup_chat_set(c, name, rest))
+        fprintf(stderr, "%s = %s\n", name, rest);
+}
+
+static void on_quit(struct sup_chat *c, const char *rest)
+{
+    c->quit = true;
+}
+
+static const struct {
+    const char *name, *arg, *help;
+    void (*run)(struct sup_chat *c, const char *rest);
+} commands[] = {
+    {"/help", "", "this list", on_help},
+    {"/clear", "", "forget the conversation, keep the system text", on_clear},
+    {"/system", "TEXT", "set what the model is told first; empty removes it", on_system},
+    {"/set", "NAME VALUE", "change a setting; alone: show all", on_set},
+    {"/stats", "", "tokens and speed so far", on_stats},
+    {"/quit", "", "end (also /exit, /bye, Ctrl-D)", on_quit},
+    {"/exit", NULL, NULL, on_quit},
+    {"/bye", NULL, NULL, on_quit},
+};
+
+static void on_help(struct sup_chat *c, const char *rest)
+{
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (commands[i].help) {
+            char left[40];
+
+            snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].arg);
+            fprintf(stderr, "  %-20s%s\n", left, commands[i].help);
+        }
+    fputs("  \"\"\"                 begins and ends a text of several lines\n"
+          "  Ctrl-C              stops an answer\n",
+          stderr);
+}
+
+void sup_chat_slash(struct sup_chat *c, const char *line)
+{
+    size_t n = strcspn(line, " \t");
+    const char *rest = line + n + strspn(line + n, " \t");
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strlen(commands[i].name) == n && memcmp(commands[i].name, line, n) == 0) {
+            commands[i].run(c, rest);
+            return;
+        }
+    fputs("no command '", stderr);
+    char word[40];
+    snprintf(word, sizeof(word), "%.*s", (int)(n < 39 ? n : 39), line);
+    sup_print_clean(stderr, word, false);
+    fputs("'; these exist:\n", stderr);
+    on_help(c, "");
+}

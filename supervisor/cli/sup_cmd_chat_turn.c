@@ -1,0 +1,315 @@
+/* sup_cmd_chat_turn.c - one question, one streamed answer.
+ *
+ * Foreign text goes through sup_clean before it reaches the terminal; what goes back
+ * to the server is the text as it came. A question whose answer failed is taken back,
+ * one that was stopped stays with the part that came.
+ * Tests: tests/e2e/cli_chat.py, tests/supervisor/test_sup_cli_talk.c (fitting)
+ */
+#include "sup_cmd_chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sup_progress.h"
+#include "sup_sse.h"
+#include "sup_term.h"
+
+#define ANSWER_MAX_BYTES (4u << 20)
+#define MAX_TOKENS_DEFAULT 512
+#define TEMPERATURE_DEFAULT 0.7
+
+struct answer {
+    struct sup_chat *chat;
+    struct sup_progress progress;
+    struct sup_sse sse;
+    struct sup_clean clean;
+    char *text;
+    size_t n, cap;
+    struct timespec begin;
+    double first_s, last_s;
+    bool begun, at_line_start, no_memory;
+    struct sup_turn turn;
+    struct rc_err error; /* code set when the stream carried one */
+};
+
+static double since(const struct timespec *t)
+{
+    struct timespec now = {0};
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - t->tv_sec) + (double)(now.tv_nsec - t->tv_nsec) / 1e9;
+}
+
+static bool keep(struct answer *a, const char *s, size_t n)
+{
+    if (n > ANSWER_MAX_BYTES - a->n)
+        return false;
+    if (a->n + n + 1 > a->cap) {
+        size_t cap = (a->n + n + 1) * 2;
+        char *grown = realloc(a->text, cap);
+
+        if (!grown)
+            return false;
+        a->text = grown;
+        a->cap = cap;
+    }
+    memcpy(a->text + a->n, s, n);
+    a->n += n;
+    a->text[a->n] = '\0';
+    return true;
+}
+
+static bool show(struct answer *a, const char *s)
+{
+    size_t n = strlen(s), m;
+    char *out;
+
+    if (!*s)
+        return true;
+    a->last_s = since(&a->begin);
+    if (!a->begun) {
+        a->begun = true;
+        a->first_s = a->last_s;
+        sup_progress_end(&a->progress, a->chat->client);
+    }
+    out = malloc(3 * n + 16);
+    if (!out || !keep(a, s, n)) {
+        free(out);
+        a->no_memory = true;
+        return false;
+    }
+    if (!a->chat->json) {
+        m = sup_clean(&a->clean, s, n, out);
+        if (m) {
+            (void)fwrite(out, 1, m, stdout);
+            (void)fflush(stdout);
+            a->at_line_start = out[m - 1] == '\n';
+        }
+    }
+    free(out);
+    return true;
+}
+
+static uint64_t count(const json_t *usage, const char *key)
+{
+    json_int_t v = json_integer_value(json_object_get(usage, key));
+
+    return v > 0 ? (uint64_t)v : 0;
+}
+
+static bool on_event(void *user, const char *event, const char *data, size_t n)
+{
+    struct answer *a = user;
+    json_t *j, *choice, *usage;
+    const char *s;
+    bool go = true;
+
+    if (strcmp(data, "[DONE]") == 0)
+        return true;
+    j = json_loadb(data, n, JSON_ALLOW_NUL, NULL);
+    if (!j) {
+        rc_fail(&a->error, RC_FORMAT, "the server sent an event that is no JSON");
+        return false;
+    }
+    if (strcmp(event, "error") == 0 || json_object_get(j, "error")) {
+        a->error = RC_ERR_INIT;
+        a->error.code = RC_INTERNAL;
+        if (!sup_client_error_body(j, &a->error))
+            snprintf(a->error.msg, sizeof(a->error.msg), "the server reported an error");
+        json_decref(j);
+        return false;
+    }
+    choice = json_array_get(json_object_get(j, "choices"), 0);
+    s = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+    if (s)
+        go = show(a, s);
+    s = json_string_value(json_object_get(choice, "finish_reason"));
+    if (s)
+        snprintf(a->turn.finish, sizeof(a->turn.finish), "%s", s);
+    usage = json_object_get(j, "usage");
+    if (json_is_object(usage)) {
+        a->turn.prompt_tokens = count(usage, "prompt_tokens");
+        a->turn.completion_tokens = count(usage, "completion_tokens");
+    }
+    json_decref(j);
+    return go;
+}
+
+static bool on_bytes(void *user, const char *s, size_t n)
+{
+    struct answer *a = user;
+
+    return sup_sse_feed(&a->sse, s, n);
+}
+
+static uint64_t max_tokens(const struct sup_chat *c)
+{
+    uint64_t n = c->set[SUP_SET_max_tokens].set ? (uint64_t)c->set[SUP_SET_max_tokens].value
+                                                : MAX_TOKENS_DEFAULT;
+
+    /* an answer may not claim so much of a small context that no question fits */
+    return c->ctx_tokens && n > c->ctx_tokens / 2 ? (c->ctx_tokens + 1) / 2 : n;
+}
+
+static json_t *request(const struct sup_chat *c)
+{
+    json_t *messages = sup_talk_json(&c->talk);
+    json_t *body = messages ? json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", c->model, "messages",
+                                        messages, "stream", 1, "stream_options", "include_usage", 1)
+                            : NULL;
+    int bad = body ? 0 : -1;
+
+    for (int i = 0; !bad && i < SUP_SET_COUNT; i++) {
+        double v = c->set[i].value;
+
+        if (i == SUP_SET_max_tokens)
+            bad = json_object_set_new(body, "max_tokens", json_integer((json_int_t)max_tokens(c)));
+        else if (i == SUP_SET_temperature && !c->set[i].set)
+            bad = json_object_set_new(body, "temperature", json_real(TEMPERATURE_DEFAULT));
+        else if (c->set[i].set)
+            bad = json_object_set_new(body, sup_chat_rows[i].name,
+                                      sup_chat_rows[i].whole ? json_integer((json_int_t)v)
+                                                             : json_real(v));
+    }
+    if (bad) {
+        json_decref(body);
+        return NULL;
+    }
+    return body;
+}
+
+static enum rc stream(struct sup_chat *c, struct answer *a, struct rc_err *err)
+{
+    json_t *body = request(c);
+    enum rc rc;
+
+    if (!body)
+        return rc_fail(err, RC_NOMEM, "out of memory");
+    (void)clock_gettime(CLOCK_MONOTONIC, &a->begin);
+    if (!c->warm && !c->json)
+        sup_progress_start(&a->progress, c->client, c->model);
+    rc = sup_client_stream(c->client, "/v1/chat/completions", body, on_bytes, a, err);
+    sup_progress_end(&a->progress, c->client);
+    json_decref(body);
+    if (rc == RC_OK && a->no_memory)
+        return rc_fail(err, RC_TOO_LARGE, "the answer is larger than this program keeps");
+    if (rc == RC_OK && a->error.code != RC_OK) {
+        if (err)
+            *err = a->error;
+        return a->error.code;
+    }
+    if (rc == RC_OK && !a->turn.finish[0])
+        return rc_fail(err, RC_CLOSED, "the stream ended before the answer did");
+    return rc;
+}
+
+static void note_dropped(const struct sup_chat *c, unsigned n)
+{
+    if (n && !c->quiet)
+        fprintf(stderr, "[the context of %llu tokens is full: forgot the oldest %s]\n",
+                (unsigned long long)c->ctx_tokens, n == 1 ? "turn" : "turns");
+}
+
+static void print_json(const struct sup_chat *c, const struct answer *a)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f}", "model", c->model, "content",
+                          a->text ? a->text : "", "finish_reason", a->turn.finish, "prompt_tokens",
+                          (json_int_t)a->turn.prompt_tokens, "completion_tokens",
+                          (json_int_t)a->turn.completion_tokens, "first_token_s", a->turn.first_s,
+                          "tokens_per_s", a->turn.rate);
+    char *s = json_dumps(o, JSON_COMPACT);
+
+    puts(s ? s : "{}");
+    free(s);
+    json_decref(o);
+}
+
+void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap)
+{
+    snprintf(out, cap, "%llu prompt + %llu answer tokens, first after %.2f s, %.1f tokens/s, %s",
+             (unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens,
+             t->first_s, t->rate, t->finish[0] ? t->finish : "unknown end");
+}
+
+/* The answer is whole, or was stopped by Ctrl-C. */
+static enum rc settle(struct sup_chat *c, struct answer *a, bool stopped, struct rc_err *err)
+{
+    char line[160];
+
+    if (stopped)
+        snprintf(a->turn.finish, sizeof(a->turn.finish), "stopped");
+    a->turn.first_s = a->first_s;
+    a->turn.total_s = a->last_s;
+    if (a->turn.completion_tokens > 1 && a->last_s > a->first_s)
+        a->turn.rate = (double)(a->turn.completion_tokens - 1) / (a->last_s - a->first_s);
+    if (!c->json && !a->at_line_start)
+        puts("");
+    if (c->json)
+        print_json(c, a);
+    (void)fflush(stdout);
+    if (a->n == 0 && stopped) {
+        sup_talk_pop(&c->talk);
+    } else if (!sup_talk_add(&c->talk, false, a->text ? a->text : "")) {
+        sup_talk_pop(&c->talk);
+        return rc_fail(err, RC_NOMEM, "out of memory");
+    } else if (!stopped) {
+        sup_talk_settle(&c->talk, a->turn.prompt_tokens, a->turn.completion_tokens);
+    }
+    c->warm = true;
+    c->last = a->turn;
+    c->n_turns++;
+    c->sum_prompt += a->turn.prompt_tokens;
+    c->sum_completion += a->turn.completion_tokens;
+    sup_chat_stats_line(&a->turn, line, sizeof(line));
+    if (stopped && !c->quiet)
+        fputs("[stopped]\n", stderr);
+    else if (!c->quiet && !c->json)
+        fprintf(stderr, "[%s]\n", line);
+    return RC_OK;
+}
+
+static void answer_deinit(struct answer *a)
+{
+    sup_sse_deinit(&a->sse);
+    free(a->text);
+}
+
+enum rc sup_chat_ask(struct sup_chat *c, bool *stopped, struct rc_err *err)
+{
+    struct answer a;
+    enum rc rc;
+
+    *stopped = false;
+    note_dropped(c, sup_talk_fit(&c->talk, c->ctx_tokens, max_tokens(c)));
+    for (;;) {
+        struct rc_err e = RC_ERR_INIT;
+
+        memset(&a, 0, sizeof(a));
+        a.chat = c;
+        a.at_line_start = true;
+        sup_sse_init(&a.sse, on_event, &a);
+        rc = stream(c, &a, &e);
+        *stopped = rc == RC_CANCELLED;
+        if (rc == RC_OK || *stopped) {
+            rc = settle(c, &a, *stopped, err);
+            answer_deinit(&a);
+            return rc;
+        }
+        bool full = e.limit > 0 && !a.begun;
+        if (!a.at_line_start)
+            puts("");
+        answer_deinit(&a);
+        if (full && c->ctx_tokens == 0)
+            c->ctx_tokens = e.limit;
+        /* our estimate was too low: the server knows better */
+        if (full && sup_talk_drop_oldest(&c->talk)) {
+            note_dropped(c, 1);
+            continue;
+        }
+        sup_talk_pop(&c->talk);
+        if (err)
+            *err = e;
+        return rc;
+    }
+}

@@ -1,0 +1,62 @@
+/* sup_doctor_worker.c - what `inferd-worker --doctor` says: each layer of the sandbox,
+ * kernels, the self-check of f32 products. The worker's lines are foreign here: a line
+ * of unknown form is shown as a warning, not trusted. Tests: tests/e2e/cli_doctor.py */
+#include "sup_doctor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "sup_local.h"
+
+/* One line; counts the layers that do not hold. */
+static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding missing)
+{
+    json_t *o = json_loadb(s, n, 0, NULL);
+    const char *layer = json_string_value(json_object_get(o, "layer"));
+    const char *check = json_string_value(json_object_get(o, "check"));
+    const char *detail = json_string_value(json_object_get(o, "detail"));
+    const json_t *good = json_object_get(o, layer ? "holds" : "ok");
+
+    if ((!layer && !check) || !json_is_boolean(good))
+        sup_doctor_say(d, SUP_FOUND_WARN, "worker", "said: %.*s", (int)(n < 200 ? n : 200), s);
+    else
+        sup_doctor_say(d, json_is_true(good) ? SUP_FOUND_OK : missing, layer ? layer : check, "%s",
+                       detail ? detail : "");
+    json_decref(o);
+}
+
+void sup_doctor_worker(struct sup_doctor *d, const struct sup_conf *c)
+{
+    bool strict = strcmp(c->sandbox, "strict") == 0;
+    char path[4096], *text = NULL;
+    char *const argv[] = {"inferd-worker", "--doctor", "--sandbox=strict", NULL};
+    struct rc_err err = RC_ERR_INIT;
+    unsigned n = 0;
+    int status = 0;
+
+    sup_doctor_group(d, "Worker and sandbox");
+    if (!strict)
+        sup_doctor_say(d, SUP_FOUND_WARN, "sandbox",
+                       "set to '%s': a worker starts even where a layer is missing", c->sandbox);
+    if (sup_worker_path(path, sizeof(path), c->worker, &err) != RC_OK ||
+        sup_worker_run(path, argv, 60, &text, &status, &err) != RC_OK) {
+        sup_doctor_say(d, SUP_FOUND_FAIL, "inferd-worker", "%s", err.msg);
+        return;
+    }
+    sup_doctor_say(d, SUP_FOUND_NOTE, "inferd-worker", "%s", path);
+    for (char *s = text; *s; n++) {
+        size_t len = strcspn(s, "\n");
+
+        if (len)
+            line(d, s, len, strict ? SUP_FOUND_FAIL : SUP_FOUND_WARN);
+        s += len + (s[len] == '\n');
+    }
+    if (WIFSIGNALED(status))
+        sup_doctor_say(d, SUP_FOUND_FAIL, "inferd-worker", "was killed by signal %d (%s)",
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (n == 0)
+        sup_doctor_say(d, SUP_FOUND_FAIL, "inferd-worker", "ended with status %d and said nothing",
+                       WEXITSTATUS(status));
+    free(text);
+}
