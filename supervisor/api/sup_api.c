@@ -1,7 +1,7 @@
 /* sup_api.c - the route table: which file answers which path.
  *
- * Must stay the same list as docs/openapi.yaml (tests/e2e/api_openapi.py and
- * tests/supervisor/test_sup_api_routes.c compare them both ways).
+ * Must stay the same list as docs/openapi.yaml
+ * (tests/supervisor/test_sup_api_routes.c compares them both ways).
  */
 #include "sup_api.h"
 

@@ -15,6 +15,7 @@
 #include "sup_conf.h"
 #include "sup_front.h"
 #include "sup_gen.h"
+#include "sup_metrics.h"
 
 #define TASK_TYPES                                                             \
     "RETRIEVAL_DOCUMENT|RETRIEVAL_QUERY|QUESTION_ANSWERING|FACT_VERIFICATION|" \
@@ -287,7 +288,7 @@ static void write_floats(struct sup_out *o, const uint8_t *data, uint32_t dim)
 
     for (uint32_t k = 0; k < dim; k++) {
         memcpy(&v, data + (size_t)k * sizeof(v), sizeof(v));
-        sup_out_put(o, ",[" + (k == 0), 1);
+        sup_out_put(o, k ? "," : "[", 1);
         sup_out_f32(o, v);
     }
     sup_out_put(o, "]", 1);
@@ -387,6 +388,8 @@ static void frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
             n_tokens += w->n_tokens[row];
     }
     free(bad);
+    sup_series_add(sup_series(c->front->metrics, SUP_M_TOKENS, c->model_id, "embed"),
+                   (double)n_tokens);
     tail(e, n_tokens);
 }
 

@@ -39,7 +39,7 @@ static char *room(struct sup_out *o, size_t more)
         o->failed = true;
         return NULL;
     }
-    cap = o->cap ? o->cap : 256;
+    cap = o->cap ? o->cap : limit < 256 ? limit : 256;
     while (cap < o->n + more)
         cap = cap > limit / 2 ? limit : cap * 2;
     p = realloc(o->p, cap);

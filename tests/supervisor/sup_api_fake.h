@@ -199,6 +199,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t, struct s
     n = ipc__frame__get_packed_size(t->frame);
     buf = malloc(n + 1);
     ipc__frame__pack(t->frame, buf);
+    memset(k, 0, sizeof(*k));
     k->task = *t;
     k->task.frame = NULL;
     k->frame = ipc__frame__unpack(NULL, n, buf);
@@ -286,11 +287,6 @@ bool sup_fleet_ready(const struct sup_fleet *f, const char **why)
         *why = "the first scan is not finished";
     return !f->not_ready;
 }
-char *sup_metrics_text(const struct sup_metrics *m, size_t *n)
-{
-    *n = strlen("# none\n");
-    return strdup("# none\n");
-}
 
 /* ----------------------------------------------------------------- the stage */
 
@@ -309,6 +305,7 @@ static inline void fake_setup(void)
     uv_loop_init(&T.front.loop);
     T.front.conf = &T.conf;
     T.front.fleet = &T.fleet;
+    T.front.metrics = sup_metrics_new();
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
@@ -354,6 +351,7 @@ static inline void fake_teardown(void)
     uv_run(&T.front.loop, UV_RUN_NOWAIT);
     FAKE_CHECK(uv_loop_close(&T.front.loop) == 0);
     fake_req_reset();
+    sup_metrics_free(&T.front.metrics);
 }
 
 static inline void fake_header(const char *name, const char *value)

@@ -1,0 +1,150 @@
+/* fuzz_api.c - any bytes as the body of any endpoint. room: sup
+ *
+ * Input: one byte that picks the route, then the body. What is accepted is answered
+ * by a fake worker with bytes taken from the body, whole or as a stream. Always:
+ * exactly one answer, valid JSON (or SSE of valid JSON), no task left behind.
+ */
+#include "../supervisor/sup_api_fake.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char *const routes[] = {
+    "/v1/chat/completions", "/v1/completions",   "/v1/embeddings",       "/ai/v1/embed",
+    "/ai/v1/tokenize",      "/ai/v1/detokenize", "/ai/v1/models/load",   "/ai/v1/generate",
+    "/ai/v1/echo",          "/ai/v1/embeddings", "/ai/v1/models/unload", "/ai/v1/completions"};
+
+static void check_json(const char *p, size_t n)
+{
+    json_error_t e;
+    json_t *j = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+
+    if (!j) {
+        fprintf(stderr, "answer is no JSON: %s at %d\n%.*s\n", e.text, e.position, (int)n, p);
+        abort();
+    }
+    json_decref(j);
+}
+
+static void check_sse(const char *p, size_t n)
+{
+    while (n) {
+        const char *end = memchr(p, '\n', n);
+        size_t len = end ? (size_t)(end - p) : n;
+
+        if (len > 6 && memcmp(p, "data: ", 6) == 0 && memcmp(p + 6, "[DONE]", 6) != 0)
+            check_json(p + 6, len - 6);
+        p += len + (end != NULL);
+        n -= len + (end != NULL);
+    }
+}
+
+static void play_generate(unsigned i, const uint8_t *data, size_t n)
+{
+    const Ipc__Generate *q = fake_ticket(i)->frame->generate;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Delta d = IPC__DELTA__INIT;
+    Ipc__TokenProb p = IPC__TOKEN_PROB__INIT, *pp = &p;
+    Ipc__TopProb top = IPC__TOP_PROB__INIT, *ptop = &top;
+    uint32_t id = 3;
+
+    d.text.data = (uint8_t *)(uintptr_t)data;
+    d.text.len = n < 64 ? n : 64;
+    p.piece = d.text;
+    top.piece = d.text;
+    p.top = &ptop;
+    p.n_top = 1;
+    p.has_logprob = n & 1;
+    d.tokens = &id;
+    d.n_tokens = 1;
+    d.probs = &pp;
+    d.n_probs = 1;
+    fr.body_case = IPC__FRAME__BODY_DELTA;
+    fr.delta = &d;
+    for (uint32_t k = 0, choices = q->n; k < choices && k < 4; k++) {
+        d.index = k;
+        d.finish = k % 3;
+        fake_play(i, &fr);
+    }
+    fake_done(i, 1, 1, 0);
+}
+
+static void play(unsigned i, const uint8_t *data, size_t n)
+{
+    const Ipc__Frame *task = fake_ticket(i)->frame;
+    static const float zeros[64 * 4];
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Vectors w = IPC__VECTORS__INIT;
+    Ipc__Text t = IPC__TEXT__INIT;
+    Ipc__Tokens tok = IPC__TOKENS__INIT;
+    uint32_t ids[1] = {7}, offsets[2] = {0, 1};
+    ProtobufCBinaryData piece = {n, (uint8_t *)(uintptr_t)data};
+
+    switch (task->body_case) {
+    case IPC__FRAME__BODY_GENERATE:
+        play_generate(i, data, n);
+        return;
+    case IPC__FRAME__BODY_EMBED:
+        w.n = (uint32_t)task->embed->n_inputs;
+        w.dim = 4;
+        w.data.data = (uint8_t *)(uintptr_t)zeros;
+        w.data.len = (size_t)w.n * 16;
+        fr.body_case = IPC__FRAME__BODY_VECTORS;
+        fr.vectors = &w;
+        break;
+    case IPC__FRAME__BODY_TOKENIZE:
+        tok.ids = ids;
+        tok.pieces = &piece;
+        tok.offsets = offsets;
+        tok.n_ids = tok.n_pieces = 1;
+        tok.n_offsets = 2;
+        fr.body_case = IPC__FRAME__BODY_TOKENS;
+        fr.tokens = &tok;
+        break;
+    case IPC__FRAME__BODY_DETOKENIZE:
+        t.text = piece;
+        fr.body_case = IPC__FRAME__BODY_TEXT;
+        fr.text = &t;
+        break;
+    default:
+        fr.body_case = IPC__FRAME__BODY_ECHOED;
+        fr.echoed = task->echo;
+        break;
+    }
+    fake_play(i, &fr);
+    fake_end(i, NULL, 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static bool ready;
+    const char *path;
+
+    if (n < 1)
+        return -1;
+    if (!ready) {
+        fake_setup();
+        T.conf.max_embed_inputs = 64;
+        T.gemma.can_embed = T.gemma.can_generate = true;
+        ready = true;
+    }
+    path = routes[data[0] % (sizeof(routes) / sizeof(routes[0]))];
+    fake_req_reset();
+    T.fleet.n_tickets = 0;
+    T.fleet.load_done = NULL;
+    T.req.query_model = "gemma";
+    fake_send_bytes("POST", path, (const char *)data + 1, n - 1);
+    if (T.fleet.load_done)
+        T.fleet.load_done(T.fleet.load_user, NULL);
+    for (unsigned i = 0; i < T.fleet.n_tickets; i++)
+        if (!T.fleet.tickets[i].dead)
+            play(i, data + 1, n - 1);
+    uv_run(&T.front.loop, UV_RUN_NOWAIT);
+    FAKE_CHECK(T.req.done && T.front.active == 0);
+    for (unsigned i = 0; i < T.fleet.n_tickets; i++)
+        FAKE_CHECK(T.fleet.tickets[i].dead);
+    if (T.req.streaming)
+        check_sse(T.req.answer.p, T.req.answer.n);
+    else if (strcmp(T.req.type, "application/json") == 0)
+        check_json(T.req.answer.p, T.req.answer.n);
+    return 0;
+}

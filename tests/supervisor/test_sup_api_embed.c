@@ -1,0 +1,305 @@
+/* test_sup_api_embed.c - embeddings: request to frame, vectors to answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sup_api_fake.h"
+
+static int setup(void **state)
+{
+    fake_setup();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fake_teardown();
+    return 0;
+}
+
+static void assert_has(const char *part)
+{
+    if (!strstr(fake_answer(), part)) {
+        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
+        fail();
+    }
+}
+
+static void embed(const char *path, const char *rest)
+{
+    char body[1024];
+
+    fake_req_reset();
+    snprintf(body, sizeof(body), "{\"model\":\"org/minilm\",%s}", rest);
+    fake_post(path, body);
+}
+
+/* n rows of the vector (1, -0.5, 0.25, row); bad: index of a row that failed, or -1. */
+static void play_vectors(unsigned ticket, uint32_t n, int bad)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Vectors w = IPC__VECTORS__INIT;
+    Ipc__ItemError ie = IPC__ITEM_ERROR__INIT, *pie = &ie;
+    Ipc__Error e = IPC__ERROR__INIT;
+    float data[8 * 4];
+    uint32_t n_tokens[8];
+    protobuf_c_boolean truncated[8] = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        const float row[4] = {1, -0.5f, 0.25f, (float)i};
+
+        memcpy(data + i * 4, row, sizeof(row));
+        n_tokens[i] = 3 + i;
+        truncated[i] = i == 1;
+    }
+    if (bad >= 0) {
+        ie.index = (uint32_t)bad;
+        e.code = RC_TOO_LARGE;
+        e.message.data = (uint8_t *)(uintptr_t) "too long";
+        e.message.len = 8;
+        e.n = 600;
+        e.limit = 512;
+        ie.error = &e;
+        w.errors = &pie;
+        w.n_errors = 1;
+    }
+    w.n = n;
+    w.dim = 4;
+    w.data.data = (uint8_t *)data;
+    w.data.len = n * 4 * sizeof(float);
+    w.n_tokens = n_tokens;
+    w.n_n_tokens = n;
+    w.truncated = truncated;
+    w.n_truncated = n;
+    fr.body_case = IPC__FRAME__BODY_VECTORS;
+    fr.vectors = &w;
+    fake_play(ticket, &fr);
+    fake_end(ticket, NULL, 0);
+}
+
+static void test_forms_of_input(void **state)
+{
+    static const struct {
+        const char *rest;
+        unsigned n, n_tokens; /* of the last input; 0 = text */
+    } rows[] = {
+        {"\"input\":\"ab\"", 1, 0},
+        {"\"input\":[\"a\",\"b\"]", 2, 0},
+        {"\"input\":[1,2,3]", 1, 3},
+        {"\"input\":[[1],[2,3]]", 2, 2},
+        {"\"input\":[{\"type\":\"text\",\"text\":\"a\"},\"b\"]", 2, 0},
+        {"\"input_tokens\":[1,2]", 1, 2},
+        {"\"input_tokens\":[[1,2],[3]]", 2, 1},
+    };
+    const Ipc__Embed *q;
+
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        embed("/ai/v1/embed", rows[i].rest);
+        q = fake_ticket(i)->frame->embed;
+        assert_int_equal(q->n_inputs, rows[i].n);
+        assert_int_equal(q->inputs[rows[i].n - 1]->n_tokens, rows[i].n_tokens);
+        assert_int_equal(q->inputs[rows[i].n - 1]->is_tokens, rows[i].n_tokens > 0);
+        play_vectors(i, rows[i].n, -1);
+        assert_int_equal(T.req.status, 200);
+    }
+}
+
+static void test_options(void **state)
+{
+    const Ipc__Embed *q;
+
+    embed("/ai/v1/embed",
+          "\"input\":\"a\",\"dimensions\":2,\"task_type\":\"CLUSTERING\",\"truncate\":"
+          "true,\"input_type\":\"clustering\",\"user\":\"u\"");
+    q = fake_ticket(0)->frame->embed;
+    assert_int_equal(q->dimensions, 2);
+    assert_string_equal(q->task_type, "CLUSTERING");
+    assert_true(q->truncate && !q->per_item);
+    play_vectors(0, 1, -1);
+    embed("/ai/v1/embed", "\"input\":\"a\",\"input_type\":\"query\",\"error_policy\":\"per_item\"");
+    q = fake_ticket(1)->frame->embed;
+    assert_string_equal(q->task_type, "RETRIEVAL_QUERY");
+    assert_true(q->per_item);
+}
+
+static void test_floats(void **state)
+{
+    embed("/v1/embeddings", "\"input\":[\"a\",\"b\"]");
+    play_vectors(0, 2, -1);
+    assert_string_equal(
+        fake_answer(),
+        "{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"index\":0,\"embedding\":[1.0,"
+        "-0.5,0.25,0.0]},{\"object\":\"embedding\",\"index\":1,\"embedding\":[1.0,-0.5,0.25,1.0],"
+        "\"truncated\":true}],\"model\":\"org/minilm\",\"usage\":{\"prompt_tokens\":7,"
+        "\"total_tokens\":7}}");
+    assert_true(
+        sup_series_value(sup_series(T.front.metrics, SUP_M_TOKENS, "org/minilm", "embed")) == 7);
+}
+
+static void test_base64(void **state)
+{
+    embed("/v1/embeddings", "\"input\":\"a\",\"encoding_format\":\"base64\"");
+    play_vectors(0, 1, -1);
+    assert_has("\"embedding\":\"AACAPwAAAL8AAIA+AAAAAA==\"}]");
+}
+
+static void test_per_item(void **state)
+{
+    embed("/ai/v1/embed", "\"input\":[\"\",\"good\",7,\"long\",[1000],\"also\"],\"error_policy\":"
+                          "\"per_item\"");
+    assert_int_equal(fake_ticket(0)->frame->embed->n_inputs, 3);
+    play_vectors(0, 3, 1);
+    assert_int_equal(T.req.status, 200);
+    assert_has("\"data\":[{\"object\":\"embedding\",\"index\":1,");
+    assert_has("},{\"object\":\"embedding\",\"index\":5,");
+    assert_has("\"errors\":[{\"index\":0,\"code\":\"INVALID_REQUEST\",\"message\":\"field "
+               "'input[0]': got an empty string, expected a non-empty string\",\"stage\":\"parse\","
+               "\"retryable\":false,\"status\":400},{\"index\":2,");
+    assert_has("{\"index\":4,\"code\":\"INVALID_REQUEST\"");
+    assert_has("{\"index\":3,\"code\":\"CONTENT_TOO_LARGE\",\"message\":\"too long\",\"stage\":"
+               "\"text_inference\",\"retryable\":false,\"status\":413,\"n_tokens\":600,\"limit\":"
+               "512}]");
+    assert_has("\"summary\":{\"total\":6,\"succeeded\":2,\"failed\":4}");
+}
+
+static void test_per_item_all_bad(void **state)
+{
+    embed("/ai/v1/embed", "\"input\":[\"\",null],\"error_policy\":\"per_item\"");
+    assert_int_equal(T.fleet.n_tickets, 0);
+    assert_int_equal(T.req.status, 200);
+    assert_has("\"data\":[],");
+    assert_has("\"summary\":{\"total\":2,\"succeeded\":0,\"failed\":2}");
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *rest;
+        unsigned status;
+        const char *code, *part;
+    } rows[] = {
+        {"\"user\":\"x\"", 400, "INVALID_REQUEST", "field 'input': missing"},
+        {"\"input\":\"\"", 400, "INVALID_REQUEST", "an empty string"},
+        {"\"input\":[]", 400, "INVALID_REQUEST", "an empty array"},
+        {"\"input\":[[]]", 400, "INVALID_REQUEST", "input[0]"},
+        {"\"input\":[\"a\",\"\"]", 400, "INVALID_REQUEST", "\"input_index\":1"},
+        {"\"input\":[\"a\",true]", 400, "INVALID_REQUEST", "input[1]"},
+        {"\"input\":{\"type\":\"image_url\"}", 400, "INVALID_REQUEST", "image_url"},
+        {"\"input\":[{\"content\":[]}]", 400, "UNSUPPORTED_FEATURE", "groups"},
+        {"\"input\":[500]", 400, "INVALID_REQUEST", "from 0 to 499"},
+        {"\"input\":[1,\"a\"]", 400, "INVALID_REQUEST", "input[1]"},
+        {"\"input\":\"a\",\"input_tokens\":[1]", 400, "INVALID_REQUEST", "exactly one"},
+        {"\"input_tokens\":\"a\"", 400, "INVALID_REQUEST", "input_tokens"},
+        {"\"input_tokens\":[\"a\"]", 400, "INVALID_REQUEST", "input_tokens[0]"},
+        {"\"input\":\"a\",\"dimensions\":0", 400, "INVALID_REQUEST", "dimensions"},
+        {"\"input\":\"a\",\"dimensions\":5", 400, "INVALID_REQUEST", "from 1 to 4"},
+        {"\"input\":\"a\",\"encoding_format\":\"int8\"", 400, "INVALID_REQUEST", "float|base64"},
+        {"\"input\":\"a\",\"task_type\":\"X\"", 400, "INVALID_REQUEST", "task_type"},
+        {"\"input\":\"a\",\"task_type\":\"CLUSTERING\",\"input_type\":\"query\"", 400,
+         "INVALID_REQUEST", "contradicts"},
+        {"\"input\":\"a\",\"model_identity\":\"00\"", 400, "UNSUPPORTED_FEATURE", "identity"},
+        {"\"input\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]", 413,
+         "CONTENT_TOO_LARGE", "at most 8"},
+    };
+    char word[64];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        embed("/ai/v1/embeddings", rows[i].rest);
+        if (!T.req.done || T.req.status != rows[i].status)
+            print_error("%s: %u %s\n", rows[i].rest, T.req.status, fake_answer());
+        assert_true(T.req.done);
+        assert_int_equal(T.req.status, rows[i].status);
+        snprintf(word, sizeof(word), "{\"error\":\"%s\"", rows[i].code);
+        assert_has(word);
+        assert_has(rows[i].part);
+    }
+    assert_int_equal(T.fleet.n_tickets, 0);
+    fake_req_reset();
+    fake_post("/v1/embeddings", "{\"model\":\"gemma\",\"input\":\"a\"}");
+    assert_int_equal(T.req.status, 400);
+    assert_has("\"code\":\"INVALID_MODEL\"");
+}
+
+static void test_wrong_number_of_vectors(void **state)
+{
+    embed("/v1/embeddings", "\"input\":[\"a\",\"b\"]");
+    play_vectors(0, 1, -1);
+    assert_int_equal(T.req.status, 500);
+    assert_has("INFERENCE_FAILED");
+}
+
+static void test_worker_names_the_item(void **state)
+{
+    struct rc_err err = RC_ERR_INIT;
+
+    embed("/ai/v1/embed", "\"input\":[\"a\",\"b\"]");
+    rc_fail_what(&err, RC_TOO_LARGE, "input", "input 1 has 600 tokens, the limit is 512");
+    err.n = 600;
+    err.limit = 512;
+    err.item = 1;
+    fake_end(0, &err, 0);
+    assert_int_equal(T.req.status, 413);
+    assert_has("\"n_tokens\":600,\"limit\":512,\"input_index\":1}");
+}
+
+static void test_large_answer(void **state)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Vectors w = IPC__VECTORS__INIT;
+    const uint32_t n = 2048, dim = 384;
+    float *data = malloc(n * dim * sizeof(*data));
+    struct sup_out body = {0};
+    json_t *j;
+
+    T.conf.max_embed_inputs = n;
+    sup_out_str(&body, "{\"model\":\"org/minilm\",\"input\":[\"x\"");
+    for (uint32_t i = 1; i < n; i++)
+        sup_out_str(&body, ",\"x\"");
+    sup_out_str(&body, "]}");
+    for (uint32_t i = 0; i < n * dim; i++)
+        data[i] = (float)((int)(i * 2654435761u) / 4294967296.0);
+    fake_send_bytes("POST", "/v1/embeddings", body.p, body.n);
+    w.n = n;
+    w.dim = dim;
+    w.data.data = (uint8_t *)data;
+    w.data.len = n * dim * sizeof(*data);
+    fr.body_case = IPC__FRAME__BODY_VECTORS;
+    fr.vectors = &w;
+    fake_play(0, &fr);
+    fake_end(0, NULL, 0);
+    assert_int_equal(T.req.status, 200);
+    j = json_loadb(T.req.answer.p, T.req.answer.n, 0, NULL);
+    assert_non_null(j);
+    for (uint32_t i = 0; i < n; i += 511) {
+        json_t *row = json_object_get(json_array_get(json_object_get(j, "data"), i), "embedding");
+
+        assert_int_equal(json_array_size(row), dim);
+        for (uint32_t k = 0; k < dim; k++)
+            assert_true((float)json_number_value(json_array_get(row, k)) == data[i * dim + k]);
+    }
+    json_decref(j);
+    free(data);
+    sup_out_deinit(&body);
+}
+
+int main(void)
+{
+#define T_(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T_(test_forms_of_input),
+        T_(test_options),
+        T_(test_floats),
+        T_(test_base64),
+        T_(test_per_item),
+        T_(test_per_item_all_bad),
+        T_(test_refusals),
+        T_(test_wrong_number_of_vectors),
+        T_(test_worker_names_the_item),
+        T_(test_large_answer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,345 @@
+/* test_sup_api_models.c - lists, load and unload, probes, tokenize, detokenize, echo. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sup_api_fake.h"
+
+static int setup(void **state)
+{
+    fake_setup();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fake_teardown();
+    return 0;
+}
+
+static void assert_has(const char *part)
+{
+    if (!strstr(fake_answer(), part)) {
+        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
+        fail();
+    }
+}
+
+static void get(const char *path)
+{
+    fake_req_reset();
+    fake_send_bytes("GET", path, "", 0);
+}
+
+static void assert_json(void)
+{
+    json_error_t e;
+    json_t *j = json_loadb(T.req.answer.p, T.req.answer.n, JSON_REJECT_DUPLICATES, &e);
+
+    if (!j)
+        fail_msg("%s in %s", e.text, fake_answer());
+    json_decref(j);
+}
+
+/* ----------------------------------------------------------------------- lists */
+
+static void test_list(void **state)
+{
+    get("/v1/models");
+    assert_int_equal(T.req.status, 200);
+    assert_int_equal(T.fleet.n_rescans, 1);
+    assert_json();
+    assert_has(
+        "{\"object\":\"list\",\"data\":[{\"id\":\"gemma\",\"object\":\"model\",\"created\":0,"
+        "\"owned_by\":\"inferd\",\"state\":\"ready\"");
+    assert_has("},{\"id\":\"org/minilm\",");
+    assert_has("\"capabilities\":[\"chat\",\"completions\"],\"inputs\":[\"text\"],\"family\":"
+               "\"gemma3\",\"quant\":\"Q4_K\",\"ctx_tokens\":8192");
+}
+
+static void test_full_list(void **state)
+{
+    T.fleet.models[1].last_error = "weight missing";
+    T.fleet.models[1].state = "failed";
+    T.fleet.models[1].retry_in_ms = 4000;
+    get("/ai/v1/models");
+    assert_json();
+    assert_has("\"backends\":{\"native\":true,\"onnx\":false");
+    assert_has("\"embedders\":{\"org/minilm\":{\"capabilities\":[\"embeddings\"],\"inputs\":"
+               "[\"text\"]}},\"generators\":{\"gemma\":{");
+    assert_has("\"last_error\":\"weight missing\",\"retry_in_ms\":4000");
+    assert_has("\"deciders\":{}");
+}
+
+static void test_model_not_probed_yet(void **state)
+{
+    T.fleet.models[0].info = NULL;
+    get("/ai/v1/models");
+    assert_json();
+    assert_has("\"generators\":{}");
+}
+
+static void test_get_one(void **state)
+{
+    static const char *const outside[] = {"..", "../../etc/passwd", "/etc/passwd", "a//b", ""};
+    char path[128];
+
+    get("/v1/models/org/minilm");
+    assert_int_equal(T.req.status, 200);
+    assert_has("{\"id\":\"org/minilm\",\"object\":\"model\"");
+    get("/ai/v1/models/nope");
+    assert_int_equal(T.req.status, 404);
+    assert_has("{\"error\":\"MODEL_NOT_FOUND\",\"message\":\"model 'nope' not found\"");
+    for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++) {
+        snprintf(path, sizeof(path), "/v1/models/%s", outside[i]);
+        get(path);
+        assert_int_equal(T.req.status, 404);
+        assert_has("\"code\":\"MODEL_NOT_FOUND\"");
+    }
+}
+
+static void test_client_leaves_while_the_disk_is_read(void **state)
+{
+    T.fleet.hold_rescan = true;
+    get("/v1/models");
+    assert_false(T.req.done);
+    T.req.abort_fn(T.req.abort_user);
+    T.req.done = true;
+    fake_rescan_end(&T.fleet); /* must not touch the request */
+    assert_int_equal(T.req.status, 0);
+}
+
+/* ---------------------------------------------------------------- load, unload */
+
+static void test_load(void **state)
+{
+    fake_post("/ai/v1/models/load", "{\"model\":\"org/minilm\"}");
+    assert_false(T.req.done);
+    assert_string_equal(T.fleet.load_id, "org/minilm");
+    T.fleet.models[1].state = "ready";
+    T.fleet.load_done(T.fleet.load_user, NULL);
+    assert_string_equal(fake_answer(), "{\"object\":\"model.state\",\"model\":\"org/minilm\","
+                                       "\"state\":\"ready\"}");
+}
+
+static void test_load_fails(void **state)
+{
+    static const struct {
+        enum rc rc;
+        unsigned status;
+        const char *code;
+    } rows[] = {{RC_FORMAT, 500, "MODEL_LOAD_FAILED"},
+                {RC_INVALID, 500, "MODEL_LOAD_FAILED"},
+                {RC_WEIGHT_ABSENT, 500, "MODEL_WEIGHTS_MISSING"},
+                {RC_LIMIT, 507, "MODEL_RESOURCE_LIMIT"},
+                {RC_WEIGHT_IO, 503, "MODEL_UNAVAILABLE"}};
+    struct rc_err err;
+    char word[64];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fake_req_reset();
+        fake_post("/ai/v1/models/load", "{\"model\":\"gemma\"}");
+        rc_fail_what(&err, rows[i].rc, "blk.0.attn_q.weight", "bad");
+        T.fleet.load_done(T.fleet.load_user, &err);
+        assert_int_equal(T.req.status, rows[i].status);
+        snprintf(word, sizeof(word), "{\"error\":\"%s\"", rows[i].code);
+        assert_has(word);
+        assert_has("blk.0.attn_q.weight");
+    }
+    fake_req_reset();
+    T.fleet.load_rc = RC_BUSY;
+    fake_post("/ai/v1/models/unload", "{\"model\":\"gemma\"}");
+    assert_int_equal(T.req.status, 503);
+}
+
+static void test_client_leaves_during_a_load(void **state)
+{
+    fake_post("/ai/v1/models/load", "{\"model\":\"gemma\"}");
+    T.req.abort_fn(T.req.abort_user);
+    T.req.done = true;
+    assert_int_equal(T.front.active, 1); /* the fleet still holds it */
+    T.fleet.load_done(T.fleet.load_user, NULL);
+    assert_int_equal(T.front.active, 0);
+}
+
+static void test_unload(void **state)
+{
+    fake_post("/ai/v1/models/unload", "{\"model\":\"gemma\"}");
+    assert_int_equal(T.fleet.n_unloads, 1);
+    T.fleet.models[0].state = "absent";
+    T.fleet.load_done(T.fleet.load_user, NULL);
+    assert_has("\"state\":\"absent\"");
+}
+
+/* ---------------------------------------------------------------------- probes */
+
+static void test_probes(void **state)
+{
+    get("/healthz");
+    assert_string_equal(fake_answer(), "{\"status\":\"ok\"}");
+    get("/readyz");
+    assert_int_equal(T.req.status, 200);
+    assert_has("{\"status\":\"ready\",\"backends\":{\"native\":true");
+    assert_has("\"models\":{\"embedders\":1,\"rerankers\":0,\"chunkers\":0,\"generators\":1");
+    assert_json();
+    get("/startupz");
+    assert_int_equal(T.req.status, 200);
+    assert_string_equal(fake_answer(), "{\"status\":\"started\"}");
+    T.fleet.not_ready = T.fleet.not_started = true;
+    get("/readyz");
+    assert_int_equal(T.req.status, 503);
+    assert_has("{\"status\":\"not_ready\",\"reason\":\"the first scan is not finished\"");
+    get("/startupz");
+    assert_int_equal(T.req.status, 503);
+    get("/healthz");
+    assert_int_equal(T.req.status, 200);
+    T.fleet.not_ready = false;
+    T.front.draining = true;
+    get("/readyz");
+    assert_int_equal(T.req.status, 503);
+    assert_has("shutting down");
+}
+
+static void test_metrics(void **state)
+{
+    get("/metrics");
+    assert_int_equal(T.req.status, 200);
+    assert_string_equal(T.req.type, "text/plain; version=0.0.4; charset=utf-8");
+    assert_has("inferd_tokens_total");
+    get("/ai/v1/metrics");
+    assert_int_equal(T.req.status, 200);
+}
+
+/* ---------------------------------------------------------------------- tokens */
+
+static void test_tokenize(void **state)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Tokens t = IPC__TOKENS__INIT;
+    uint32_t ids[] = {2, 77}, offsets[] = {0, 0, 0, 1};
+    ProtobufCBinaryData pieces[] = {{5, (uint8_t *)(uintptr_t) "<bos>"},
+                                    {2, (uint8_t *)(uintptr_t) "\xc3\xa4"}};
+
+    fake_post("/ai/v1/tokenize", "{\"model\":\"gemma\",\"text\":\"\xc3\xa4\\u0000\"}");
+    assert_int_equal(fake_ticket(0)->frame->tokenize->text.len, 3);
+    assert_true(fake_ticket(0)->frame->tokenize->add_special);
+    assert_true(fake_ticket(0)->frame->tokenize->parse_special);
+    t.ids = ids;
+    t.n_ids = 2;
+    t.pieces = pieces;
+    t.n_pieces = 2;
+    t.offsets = offsets;
+    t.n_offsets = 4;
+    fr.body_case = IPC__FRAME__BODY_TOKENS;
+    fr.tokens = &t;
+    fake_play(0, &fr);
+    fake_end(0, NULL, 0);
+    assert_string_equal(fake_answer(), "{\"model\":\"gemma\",\"count\":2,\"tokens\":[2,77],"
+                                       "\"pieces\":[\"<bos>\",\"\xc3\xa4\"],\"offsets\":[[0,0],[0,"
+                                       "1]]}");
+    fake_req_reset();
+    fake_post("/ai/v1/tokenize", "{\"model\":\"gemma\",\"text\":\"\",\"add_special_tokens\":false,"
+                                 "\"parse_special\":false}");
+    assert_false(fake_ticket(1)->frame->tokenize->add_special);
+    assert_false(fake_ticket(1)->frame->tokenize->parse_special);
+}
+
+static void test_detokenize(void **state)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Text t = IPC__TEXT__INIT;
+
+    fake_post("/ai/v1/detokenize",
+              "{\"model\":\"gemma\",\"tokens\":[5,6],\"skip_special_tokens\":true}");
+    assert_int_equal(fake_ticket(0)->frame->detokenize->n_tokens, 2);
+    assert_true(fake_ticket(0)->frame->detokenize->skip_special);
+    t.text.data = (uint8_t *)(uintptr_t) "a\xff";
+    t.text.len = 2;
+    fr.body_case = IPC__FRAME__BODY_TEXT;
+    fr.text = &t;
+    fake_play(0, &fr);
+    fake_end(0, NULL, 0);
+    assert_string_equal(fake_answer(), "{\"model\":\"gemma\",\"text\":\"a\xef\xbf\xbd\"}");
+}
+
+static void test_token_refusals(void **state)
+{
+    static const char *const rows[][3] = {
+        {"/ai/v1/tokenize", "{\"model\":\"gemma\"}", "field 'text': missing"},
+        {"/ai/v1/tokenize", "{\"model\":\"gemma\",\"text\":5}", "field 'text': got 5"},
+        {"/ai/v1/tokenize", "{\"model\":\"gemma\",\"text\":\"a\",\"parse_special\":0}",
+         "parse_special"},
+        {"/ai/v1/detokenize", "{\"model\":\"gemma\",\"tokens\":[]}", "tokens"},
+        {"/ai/v1/detokenize", "{\"model\":\"gemma\",\"tokens\":[1000]}", "tokens[0]"},
+        {"/ai/v1/detokenize", "{\"model\":\"gemma\",\"tokens\":[1.5]}", "tokens[0]"},
+        {"/ai/v1/detokenize", "{\"model\":\"gemma\",\"tokens\":\"a\"}", "tokens"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fake_req_reset();
+        fake_post(rows[i][0], rows[i][1]);
+        assert_int_equal(T.req.status, 400);
+        assert_has(rows[i][2]);
+    }
+}
+
+static void test_echo(void **state)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+
+    T.req.query_model = "gemma";
+    fake_send_bytes("POST", "/ai/v1/echo", "a\0\xff{", 4);
+    assert_int_equal(fake_ticket(0)->frame->echo->data.len, 4);
+    fr.body_case = IPC__FRAME__BODY_ECHOED;
+    fr.echoed = fake_ticket(0)->frame->echo;
+    fake_play(0, &fr);
+    fake_end(0, NULL, 0);
+    assert_int_equal(T.req.status, 200);
+    assert_string_equal(T.req.type, "application/octet-stream");
+    assert_int_equal(T.req.answer.n, 4);
+    assert_memory_equal(T.req.answer.p, "a\0\xff{", 4);
+
+    fake_req_reset();
+    fake_header("x-model", "gemma");
+    fake_send_bytes("POST", "/ai/v1/echo", "", 0); /* nothing comes back as nothing */
+    fr.echoed = fake_ticket(1)->frame->echo;
+    fake_play(1, &fr);
+    fake_end(1, NULL, 0);
+    assert_int_equal(T.req.status, 200);
+    assert_int_equal(T.req.answer.n, 0);
+
+    fake_req_reset();
+    fake_send_bytes("POST", "/ai/v1/echo", "x", 1);
+    assert_int_equal(T.req.status, 400);
+    fake_req_reset();
+    T.req.query_model = "nope";
+    fake_send_bytes("POST", "/ai/v1/echo", "x", 1);
+    assert_int_equal(T.req.status, 404);
+}
+
+int main(void)
+{
+#define T_(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T_(test_list),
+        T_(test_full_list),
+        T_(test_model_not_probed_yet),
+        T_(test_get_one),
+        T_(test_client_leaves_while_the_disk_is_read),
+        T_(test_load),
+        T_(test_load_fails),
+        T_(test_client_leaves_during_a_load),
+        T_(test_unload),
+        T_(test_probes),
+        T_(test_metrics),
+        T_(test_tokenize),
+        T_(test_detokenize),
+        T_(test_token_refusals),
+        T_(test_echo),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
