@@ -12,8 +12,15 @@
 
 #include "be_cpu_blas.h"
 
-static const struct be_cpu_kern *const levels[] = {/* best first */
-                                                   &be_cpu_kern_c, NULL};
+/* best first */
+static const struct be_cpu_kern *const levels[] = {
+#if defined(__x86_64__)
+    &be_cpu_kern_avx512,
+    &be_cpu_kern_avx2,
+#endif
+    &be_cpu_kern_c,
+    NULL,
+};
 
 static enum rc choose_level(const char *want, const struct be_cpu_kern **out, struct rc_err *err)
 {

@@ -33,6 +33,15 @@ static size_t seq_items(const struct job *j, uint32_t s)
     return blocks * splits * j->n_kv_heads;
 }
 
+/* First block, last, second, last but one, ...: late rows of a causal prompt see
+ * more keys, and threads take equal runs of this order. */
+static uint32_t block_at(const struct job *j, uint32_t s, size_t i)
+{
+    size_t blocks = (seq_rows(j, s) + (size_t)j->block_rows - 1) / j->block_rows;
+
+    return (uint32_t)(i % 2 == 0 ? i / 2 : blocks - 1 - i / 2);
+}
+
 /* Item idx of sequence s. */
 static void run_item(const struct job *j, uint32_t s, size_t idx, void *scratch)
 {
@@ -42,7 +51,7 @@ static void run_item(const struct job *j, uint32_t s, size_t idx, void *scratch)
 
     idx /= splits;
     a.kv_head = (uint32_t)(idx % j->n_kv_heads);
-    row = (uint32_t)(idx / j->n_kv_heads) * j->block_rows;
+    row = block_at(j, s, idx / j->n_kv_heads) * j->block_rows;
     a.n_rows = seq_rows(j, s) - row < j->block_rows ? seq_rows(j, s) - row : j->block_rows;
     a.head0 = a.kv_head * j->group + split * j->block_heads;
     a.n_heads = j->group - split * j->block_heads;

@@ -102,7 +102,7 @@ static void epi(enum be_epi epi, const float *acc, const float *acc1, const floa
     }
 }
 
-static void embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_ref_embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1)
 {
     const struct be_weight *t = a->table;
     uint32_t block = be_dtype_block(t->dtype), bytes = be_dtype_block_bytes(t->dtype);
@@ -296,7 +296,7 @@ const struct be_cpu_kern be_cpu_kern_c = {
     .quant_q8_k = be_cpu_ref_quant_q8_k,
     .lin = lin,
     .epi = epi,
-    .embed = embed,
+    .embed = be_cpu_ref_embed,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rope = rope,

@@ -12,6 +12,7 @@ void be_cpu_ref_quant_q8_0(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 void be_cpu_ref_quant_q8_k(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 /* Raw weight row times quantized row r. */
 float be_cpu_ref_dot(enum be_dtype t, const uint8_t *row, const struct be_cpu_act *a, uint32_t r);
+void be_cpu_ref_embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_ref_attn(const struct be_cpu_attn *a, void *scratch);
 
 #endif

@@ -1,0 +1,408 @@
+/* be_cpu_attn_avx2.c - attention of one item with AVX2: tiles of 64 keys, online
+ * softmax (Milakov & Gimelshein 2018; tiles as in Dao et al. 2022).
+ *
+ * A query vector's arithmetic, whatever shares its item:
+ *   scores   one fma chain over d = 0, 1, ... per key (keys are the lanes)
+ *   softmax  per tile, over the whole tile with masked lanes at 0, fixed tree
+ *   values   one fma chain over the tile's visible keys in order, per d
+ * Tiles begin at multiples of 64 from position 0. Keys nobody may see are never
+ * multiplied, not even by 0: their slots can hold anything.
+ *
+ * Few vectors read the cache in place; many first widen the tile to f32 in scratch
+ * (same values). head_dim that is no multiple of 8 goes to plain C.
+ * Tests: tests/backends/test_be_cpu_attn.c
+ */
+#include "be_cpu_x86.h"
+
+#if defined(__x86_64__)
+
+#include <math.h>
+#include <string.h>
+
+#include "be_cpu_math_avx2.h"
+#include "be_cpu_ref.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define STRIP 16u /* keys of one score kernel */
+#define GROUP 6u  /* vectors of one kernel */
+
+struct state {
+    const struct be_cpu_attn *a;
+    unsigned n; /* vectors */
+    const float *q[BE_CPU_VECS];
+    uint32_t lo[BE_CPU_VECS], hi[BE_CPU_VECS];
+    uint32_t t0, t1;                         /* the tile: [t0, t1) */
+    uint32_t b[BE_CPU_VECS], e[BE_CPU_VECS]; /* visible keys in it, relative to t0 */
+    float m[BE_CPU_VECS], l[BE_CPU_VECS];
+    float *kt;  /* [64 / STRIP][head_dim][STRIP] */
+    float *v;   /* [64][head_dim] */
+    float *s;   /* [n][64] scores, then weights */
+    float *acc; /* [n][head_dim] */
+};
+
+INLINE __m256 widen(bool half, const void *p, size_t idx)
+{
+    if (half)
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)p + idx)));
+    return _mm256_loadu_ps((const float *)p + idx);
+}
+
+/* --------------------------------------------------------------------- kernels */
+
+/* 16 scores of r vectors: key element d of lane j at k[d * step + j]. */
+INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, size_t step,
+                   uint32_t dim, float scale, float *s)
+{
+    __m256 acc[GROUP][2];
+
+    for (unsigned i = 0; i < r; i++)
+        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+    for (uint32_t d = 0; d < dim; d++) {
+        __m256 k0 = widen(half, k, d * step), k1 = widen(half, k, d * step + 8);
+
+        for (unsigned i = 0; i < r; i++) {
+            __m256 x = SET8(q[i][d]);
+
+            acc[i][0] = _mm256_fmadd_ps(x, k0, acc[i][0]);
+            acc[i][1] = _mm256_fmadd_ps(x, k1, acc[i][1]);
+        }
+    }
+    for (unsigned i = 0; i < r; i++) {
+        _mm256_storeu_ps(s + i * BE_CPU_KEYS, _mm256_mul_ps(acc[i][0], SET8(scale)));
+        _mm256_storeu_ps(s + i * BE_CPU_KEYS + 8, _mm256_mul_ps(acc[i][1], SET8(scale)));
+    }
+}
+
+/* acc[i] += sum over n keys of s[i][key] * v[key], in order. */
+INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t step, uint32_t n,
+                   uint32_t dim, float *acc)
+{
+    uint32_t d = 0;
+
+    for (; d + 16 <= dim; d += 16) {
+        __m256 o[GROUP][2];
+
+        for (unsigned i = 0; i < r; i++) {
+            o[i][0] = _mm256_loadu_ps(acc + i * dim + d);
+            o[i][1] = _mm256_loadu_ps(acc + i * dim + d + 8);
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            __m256 v0 = widen(half, v, k * step + d), v1 = widen(half, v, k * step + d + 8);
+
+            for (unsigned i = 0; i < r; i++) {
+                __m256 w = SET8(s[i * BE_CPU_KEYS + k]);
+
+                o[i][0] = _mm256_fmadd_ps(w, v0, o[i][0]);
+                o[i][1] = _mm256_fmadd_ps(w, v1, o[i][1]);
+            }
+        }
+        for (unsigned i = 0; i < r; i++) {
+            _mm256_storeu_ps(acc + i * dim + d, o[i][0]);
+            _mm256_storeu_ps(acc + i * dim + d + 8, o[i][1]);
+        }
+    }
+    if (d == dim)
+        return;
+    for (unsigned i = 0; i < r; i++) { /* the last 8 of an odd multiple of 8 */
+        __m256 o = _mm256_loadu_ps(acc + i * dim + d);
+
+        for (uint32_t k = 0; k < n; k++)
+            o = _mm256_fmadd_ps(SET8(s[i * BE_CPU_KEYS + k]), widen(half, v, k * step + d), o);
+        _mm256_storeu_ps(acc + i * dim + d, o);
+    }
+}
+
+#define BY_COUNT(r, half, call) \
+    switch (r) {                \
+    case 1:                     \
+        call(half, 1);          \
+        break;                  \
+    case 2:                     \
+        call(half, 2);          \
+        break;                  \
+    case 3:                     \
+        call(half, 3);          \
+        break;                  \
+    case 4:                     \
+        call(half, 4);          \
+        break;                  \
+    case 5:                     \
+        call(half, 5);          \
+        break;                  \
+    default:                    \
+        call(half, 6);          \
+        break;                  \
+    }
+
+static void scores_any(bool half, unsigned r, const float *const *q, const void *k, size_t step,
+                       uint32_t dim, float scale, float *s)
+{
+#define CALL(h, n) scores(h, n, q, k, step, dim, scale, s)
+    if (half) {
+        BY_COUNT(r, true, CALL)
+    } else {
+        BY_COUNT(r, false, CALL)
+    }
+#undef CALL
+}
+
+static void values_any(bool half, unsigned r, const float *s, const void *v, size_t step,
+                       uint32_t n, uint32_t dim, float *acc)
+{
+#define CALL(h, c) values(h, c, s, v, step, n, dim, acc)
+    if (half) {
+        BY_COUNT(r, true, CALL)
+    } else {
+        BY_COUNT(r, false, CALL)
+    }
+#undef CALL
+}
+
+/* Weights of one vector's tile; returns what earlier sums must be scaled by. */
+static float softmax_tile(float *s, uint32_t b, uint32_t e, float *m, float *l)
+{
+    const __m256 none = SET8(-INFINITY);
+    const __m256i idx = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i from = _mm256_set1_epi32((int)b - 1), to = _mm256_set1_epi32((int)e);
+    __m256 x[BE_CPU_KEYS / 8], top = none, sum = _mm256_setzero_ps();
+    float lanes[8], max = *m, f;
+
+    for (unsigned i = 0; i < BE_CPU_KEYS / 8; i++) {
+        __m256i at = _mm256_add_epi32(idx, _mm256_set1_epi32(8 * (int)i));
+        __m256i on = _mm256_and_si256(_mm256_cmpgt_epi32(at, from), _mm256_cmpgt_epi32(to, at));
+
+        x[i] = _mm256_blendv_ps(none, _mm256_loadu_ps(s + 8 * i), _mm256_castsi256_ps(on));
+        top = _mm256_max_ps(x[i], top);
+    }
+    _mm256_storeu_ps(lanes, top);
+    for (int i = 0; i < 8; i++)
+        max = lanes[i] > max ? lanes[i] : max;
+    if (max == -INFINITY) /* every score is -inf or NaN: let NaN show */
+        max = 0;
+    for (unsigned i = 0; i < BE_CPU_KEYS / 8; i++) {
+        __m256 w = exp8(_mm256_sub_ps(x[i], SET8(max)));
+
+        _mm256_storeu_ps(s + 8 * i, w);
+        sum = _mm256_add_ps(sum, w);
+    }
+    _mm256_storeu_ps(lanes, exp8(SET8(*m - max)));
+    f = lanes[0];
+    *l = *l * f + hsum8(sum);
+    *m = max;
+    return f;
+}
+
+/* -------------------------------------------------------- where tiles come from */
+
+static void page_at(const struct state *t, uint32_t pos, const uint8_t **k, const uint8_t **v)
+{
+    be_cpu_kv_at(t->a, pos, k, v);
+}
+
+/* Keys [b, e) of the tile (relative) from the cache, widened. */
+static void load_cache(struct state *t, uint32_t b, uint32_t e)
+{
+    uint32_t dim = t->a->head_dim;
+    bool half = t->a->kv->dtype == BE_F16;
+    size_t step = t->a->kv->page_tokens;
+
+    for (uint32_t k8 = b & ~7u; k8 < e; k8 += 8) {
+        float *dst = t->kt + (k8 / STRIP) * dim * STRIP + k8 % STRIP;
+        const uint8_t *k, *v;
+
+        page_at(t, t->t0 + k8, &k, &v);
+        for (uint32_t d = 0; d < dim; d++)
+            _mm256_storeu_ps(dst + d * STRIP, widen(half, k, d * step));
+    }
+    for (uint32_t i = b; i < e; i++) {
+        const uint8_t *k, *v;
+
+        page_at(t, t->t0 + i, &k, &v);
+        for (uint32_t d = 0; d < dim; d += 8)
+            _mm256_storeu_ps(t->v + i * dim + d, widen(half, v, d));
+    }
+}
+
+INLINE void transpose8(__m256 r[8])
+{
+    __m256 a[8], b[8];
+
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+        b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xEE);
+        b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+        b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xEE);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+    }
+}
+
+/* The same from plain rows: K is turned, V copied. */
+static void load_rows(struct state *t, uint32_t b, uint32_t e)
+{
+    const struct be_cpu_attn *a = t->a;
+    uint32_t dim = a->head_dim;
+    size_t head = (size_t)a->kv_head * dim;
+
+    for (uint32_t k8 = b & ~7u; k8 < e; k8 += 8) {
+        float *dst = t->kt + (k8 / STRIP) * dim * STRIP + k8 % STRIP;
+
+        for (uint32_t d = 0; d < dim; d += 8) {
+            __m256 r[8];
+
+            for (uint32_t i = 0; i < 8; i++) {
+                /* past the sequence's end a key is repeated: its lane is masked */
+                uint32_t p = t->t0 + k8 + i < a->n_keys ? t->t0 + k8 + i : a->n_keys - 1;
+
+                r[i] = _mm256_loadu_ps(a->k + p * a->ld_kv + head + d);
+            }
+            transpose8(r);
+            for (uint32_t i = 0; i < 8; i++)
+                _mm256_storeu_ps(dst + (d + i) * STRIP, r[i]);
+        }
+    }
+    for (uint32_t i = b; i < e; i++)
+        memcpy(t->v + i * dim, a->v + (t->t0 + i) * a->ld_kv + head, dim * sizeof(float));
+}
+
+/* ------------------------------------------------------------------------ tiles */
+
+static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
+{
+    const struct be_cpu_attn *a = t->a;
+    uint32_t dim = a->head_dim;
+
+    for (uint32_t k = b & ~(STRIP - 1); k < e; k += STRIP) {
+        const uint8_t *kp = NULL, *vp;
+
+        if (in_place)
+            page_at(t, t->t0 + k, &kp, &vp);
+        for (unsigned i = 0; i < t->n; i += GROUP) {
+            unsigned r = t->n - i < GROUP ? t->n - i : GROUP;
+
+            if (in_place)
+                scores_any(a->kv->dtype == BE_F16, r, t->q + i, kp, a->kv->page_tokens, dim,
+                           a->scale, t->s + i * BE_CPU_KEYS + k);
+            else
+                scores_any(false, r, t->q + i, t->kt + k * dim, STRIP, dim, a->scale,
+                           t->s + i * BE_CPU_KEYS + k);
+        }
+    }
+}
+
+/* Visible keys [b, e) of vectors [i, i + r). */
+static void add_values(struct state *t, bool in_place, unsigned i, unsigned r)
+{
+    const struct be_cpu_attn *a = t->a;
+    uint32_t dim = a->head_dim, b = t->b[i], e = t->e[i];
+
+    if (!in_place) {
+        values_any(false, r, t->s + i * BE_CPU_KEYS + b, t->v + b * dim, dim, e - b, dim,
+                   t->acc + i * dim);
+        return;
+    }
+    while (b < e) { /* page by page */
+        uint32_t in_page = (t->t0 + b) & (a->kv->page_tokens - 1);
+        uint32_t n = a->kv->page_tokens - in_page;
+        const uint8_t *k, *v;
+
+        if (n > e - b)
+            n = e - b;
+        page_at(t, t->t0 + b, &k, &v);
+        values_any(a->kv->dtype == BE_F16, r, t->s + i * BE_CPU_KEYS + b, v, dim, n, dim,
+                   t->acc + i * dim);
+        b += n;
+    }
+}
+
+static void run_tile(struct state *t, bool in_place)
+{
+    uint32_t dim = t->a->head_dim, b = BE_CPU_KEYS, e = 0;
+
+    for (unsigned i = 0; i < t->n; i++) {
+        uint32_t lo = t->lo[i] > t->t0 ? t->lo[i] : t->t0, hi = t->hi[i] < t->t1 ? t->hi[i] : t->t1;
+
+        t->b[i] = t->e[i] = 0;
+        if (lo >= hi)
+            continue;
+        t->b[i] = lo - t->t0;
+        t->e[i] = hi - t->t0;
+        b = t->b[i] < b ? t->b[i] : b;
+        e = t->e[i] > e ? t->e[i] : e;
+    }
+    if (b >= e)
+        return;
+    if (!in_place && t->a->kv)
+        load_cache(t, b, e);
+    else if (!in_place)
+        load_rows(t, b, e);
+    tile_scores(t, in_place, b, e);
+    for (unsigned i = 0; i < t->n; i++) {
+        float f, *acc = t->acc + i * dim;
+
+        if (t->b[i] == t->e[i])
+            continue;
+        f = softmax_tile(t->s + i * BE_CPU_KEYS, t->b[i], t->e[i], &t->m[i], &t->l[i]);
+        if (f != 1)
+            for (uint32_t d = 0; d < dim; d += 8)
+                _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), SET8(f)));
+    }
+    for (unsigned i = 0, r; i < t->n; i += r) {
+        for (r = 1; r < GROUP && i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
+            r++;
+        if (t->b[i] < t->e[i])
+            add_values(t, in_place, i, r);
+    }
+}
+
+void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch)
+{
+    uint32_t dim = a->head_dim, lo = UINT32_MAX, hi = 0;
+    struct state t = {.a = a, .n = a->n_rows * a->n_heads};
+    bool in_place = a->kv && t.n <= GROUP;
+
+    if (dim % 8 != 0 || dim > BE_CPU_MAX_HEAD) {
+        be_cpu_ref_attn(a, scratch);
+        return;
+    }
+    t.kt = scratch;
+    t.v = t.kt + (size_t)dim * BE_CPU_KEYS;
+    t.s = t.v + (size_t)dim * BE_CPU_KEYS;
+    t.acc = t.s + (size_t)BE_CPU_VECS * BE_CPU_KEYS;
+    for (unsigned i = 0; i < t.n; i++) {
+        uint32_t row = i / a->n_heads, head = i % a->n_heads;
+
+        t.q[i] = a->q + (size_t)(a->row0 + row) * a->ld + (size_t)(a->head0 + head) * dim;
+        be_cpu_attn_range(a, a->pos0 + row, &t.lo[i], &t.hi[i]);
+        lo = t.lo[i] < lo ? t.lo[i] : lo;
+        hi = t.hi[i] > hi ? t.hi[i] : hi;
+        t.m[i] = -INFINITY;
+        t.l[i] = 0;
+    }
+    memset(t.acc, 0, (size_t)t.n * dim * sizeof(float));
+    for (t.t0 = lo - lo % BE_CPU_KEYS; t.t0 < hi; t.t0 += BE_CPU_KEYS) {
+        t.t1 = hi - t.t0 < BE_CPU_KEYS ? hi : t.t0 + BE_CPU_KEYS;
+        run_tile(&t, in_place);
+    }
+    for (unsigned i = 0; i < t.n; i++) {
+        size_t at = (size_t)(t.q[i] - a->q);
+
+        for (uint32_t d = 0; d < dim; d += 8)
+            _mm256_storeu_ps(a->out + at + d,
+                             _mm256_div_ps(_mm256_loadu_ps(t.acc + i * dim + d), SET8(t.l[i])));
+    }
+}
+
+_Static_assert((2ull * BE_CPU_MAX_HEAD * BE_CPU_KEYS + BE_CPU_VECS * BE_CPU_KEYS +
+                BE_CPU_VECS * BE_CPU_MAX_HEAD) *
+                       sizeof(float) <=
+                   BE_CPU_SCRATCH,
+               "an item's tiles fit the scratch of a thread");
+
+#endif

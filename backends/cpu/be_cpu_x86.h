@@ -1,0 +1,33 @@
+/* be_cpu_x86.h - private: vector kernels of the x86-64 levels, for their tables. */
+#ifndef INFERD_BE_CPU_X86_H
+#define INFERD_BE_CPU_X86_H
+
+#include "be_cpu.h"
+
+#if defined(__x86_64__)
+
+/* be_cpu_qlin_avx2.c, be_cpu_qlin_avx512.c: packed block types */
+void be_cpu_qlin_avx2(const struct be_weight *w, const struct be_cpu_act *a, size_t u0, unsigned nu,
+                      uint32_t r0, uint32_t nr, float *out, size_t ld);
+void be_cpu_qlin_avx512(const struct be_weight *w, const struct be_cpu_act *a, size_t u0,
+                        unsigned nu, uint32_t r0, uint32_t nr, float *out, size_t ld);
+/* be_cpu_flin_avx2.c: packed F32, F16, BF16 */
+void be_cpu_flin_avx2(const struct be_weight *w, const struct be_cpu_act *a, size_t u0, unsigned nu,
+                      uint32_t r0, uint32_t nr, float *out, size_t ld);
+/* be_cpu_quant_avx2.c */
+void be_cpu_quant_q8_0_avx2(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
+void be_cpu_quant_q8_k_avx2(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
+/* be_cpu_rows_avx2.c */
+void be_cpu_epi_avx2(enum be_epi epi, const float *acc, const float *acc1, const float *bias,
+                     float *out, uint32_t n);
+void be_cpu_embed_avx2(const struct be_embed_args *a, uint32_t r0, uint32_t r1);
+void be_cpu_rms_norm_avx2(const struct be_rms_norm_args *a, uint32_t r0, uint32_t r1);
+void be_cpu_layer_norm_avx2(const struct be_layer_norm_args *a, uint32_t r0, uint32_t r1);
+void be_cpu_rope_avx2(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1);
+void be_cpu_softcap_avx2(float *x, size_t n, float cap);
+int32_t be_cpu_argmax_avx2(const float *x, uint32_t n);
+/* be_cpu_attn_avx2.c */
+void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
+
+#endif
+#endif
