@@ -30,8 +30,7 @@ struct sup_ticket;
 /* ctl_fd: this front's end of the launcher's control channel (owned). */
 enum rc sup_fleet_new(struct sup_fleet **out, uv_loop_t *loop, int ctl_fd,
                       const struct sup_conf *conf, struct sup_metrics *metrics,
-                      void (*on_stop)(void *user), void *user,
-                      struct rc_err *err);
+                      void (*on_stop)(void *user), void *user, struct rc_err *err);
 /* Drains every worker, then calls done. */
 void sup_fleet_drain(struct sup_fleet *f, void (*done)(void *), void *user);
 void sup_fleet_free(struct sup_fleet **f);
@@ -39,27 +38,26 @@ void sup_fleet_free(struct sup_fleet **f);
 /* ------------------------------------------------------------------- tasks */
 
 struct sup_task {
-    const char *model;        /* id below the models directory */
-    const char *req_id;       /* for logs; copied */
-    Ipc__Frame *frame;        /* body only; task number is ours. Packed before
-                                 submit returns, so borrowed for the call */
-    uint64_t deadline_us;     /* CLOCK_MONOTONIC, 0 = none */
+    const char *model;    /* id below the models directory */
+    const char *req_id;   /* for logs; copied */
+    Ipc__Frame *frame;    /* body only; task number is ours. Packed before
+                             submit returns, so borrowed for the call */
+    uint64_t deadline_us; /* CLOCK_MONOTONIC, 0 = none */
     /* Each answer frame (Delta, Done, Vectors, Tokens, Text, Echo); checked. The
      * frame is borrowed for the call. The last one (all but Delta) is followed by
      * on_end(NULL). */
     void (*on_frame)(void *user, const Ipc__Frame *f);
     /* Exactly once unless cancelled: NULL = success; else why, and whether and
      * when to retry (retry_after_ms 0 = do not). Not called after _cancel. */
-    void (*on_end)(void *user, const struct rc_err *err,
-                   uint32_t retry_after_ms);
+    void (*on_end)(void *user, const struct rc_err *err, uint32_t retry_after_ms);
     void *user;
 };
 
 /* Queues the task; callbacks never run inside this call. *out is dead after
  * on_end or sup_ticket_cancel. Errors (nothing queued): RC_NOT_FOUND no such
  * model, RC_BUSY queue full, RC_UNLOADING shutting down, RC_NOMEM, RC_TOO_LARGE. */
-enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t,
-                         struct sup_ticket **out, struct rc_err *err);
+enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t, struct sup_ticket **out,
+                         struct rc_err *err);
 /* The client left: the worker hears of it at once. Idempotent; accepts NULL. */
 void sup_ticket_cancel(struct sup_ticket **t);
 /* A slow client pauses its own stream only: while paused, deltas are kept (bounded
@@ -73,35 +71,33 @@ const Ipc__Loaded *sup_ticket_model(const struct sup_ticket *t);
 
 struct sup_model_view {
     const char *id;
-    const char *state;         /* "absent" "starting" "loading" "ready" "busy"
-                                  "draining" "cooling" "failed" */
-    const Ipc__Loaded *info;   /* from a probe or a load; NULL = not known yet */
-    uint64_t bytes;            /* on disk */
+    const char *state;       /* "absent" "starting" "loading" "ready" "busy"
+                                "draining" "cooling" "failed" */
+    const Ipc__Loaded *info; /* from a probe or a load; NULL = not known yet */
+    uint64_t bytes;          /* on disk */
     uint32_t active_tasks;
-    const char *last_error;    /* "" when none */
-    uint64_t retry_in_ms;      /* cooling / failed */
-    uint32_t pid;              /* 0 when none */
+    const char *last_error; /* "" when none */
+    uint64_t retry_in_ms;   /* cooling / failed */
+    uint32_t pid;           /* 0 when none */
     uint64_t loads, deaths;
     uint64_t load_done, load_total; /* progress while loading, bytes */
-    double loaded_unix_s;      /* 0 when not loaded */
+    double loaded_unix_s;           /* 0 when not loaded */
 };
 /* Calls fn for each known model, sorted by id (fn must not submit). */
-void sup_fleet_each(struct sup_fleet *f,
-                    void (*fn)(void *user, const struct sup_model_view *v),
+void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *user, const struct sup_model_view *v),
                     void *user);
 /* NULL name matching: exact id, or id without its .gguf ending. */
-bool sup_fleet_find(struct sup_fleet *f, const char *id,
-                    struct sup_model_view *out);
+bool sup_fleet_find(struct sup_fleet *f, const char *id, struct sup_model_view *out);
 /* Looks at the disk again (rate-limited to once a second) and probes what is new;
  * done is called when the list is fresh. */
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *user), void *user);
 /* Explicit load / unload; done once: NULL or why not. */
 enum rc sup_fleet_load(struct sup_fleet *f, const char *id,
-                       void (*done)(void *user, const struct rc_err *err),
-                       void *user, struct rc_err *err);
+                       void (*done)(void *user, const struct rc_err *err), void *user,
+                       struct rc_err *err);
 enum rc sup_fleet_unload(struct sup_fleet *f, const char *id,
-                         void (*done)(void *user, const struct rc_err *err),
-                         void *user, struct rc_err *err);
+                         void (*done)(void *user, const struct rc_err *err), void *user,
+                         struct rc_err *err);
 /* First scan finished, preloads ended (loaded or failed), launcher alive. */
 bool sup_fleet_started(const struct sup_fleet *f);
 /* started, not draining, and no stall (watchdog); *why set when false. */

@@ -23,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -385,6 +386,15 @@ static int poll_timeout(const struct launcher *l)
     return left <= 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
 }
 
+/* The front bound it, but may no longer delete files. */
+static void remove_socket(const char *path)
+{
+    struct stat st;
+
+    if (path && path[0] && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path);
+}
+
 static int finish(struct launcher *l)
 {
     bool clean = WIFEXITED(l->front_status) && WEXITSTATUS(l->front_status) == 0;
@@ -394,6 +404,7 @@ static int finish(struct launcher *l)
     while (l->n_workers > 0 && waitpid(-1, NULL, 0) > 0)
         l->n_workers--;
     if (l->stopping && clean && !l->cut) {
+        remove_socket(l->conf->unix_socket);
         SUP_LOG(SUP_INFO, "stopped", SUP_B("clean", true));
         return 0;
     }

@@ -1,0 +1,281 @@
+/* sup_fleet_check.c - the tables of legal frames and the limits inside them.
+ *
+ * Must never trust a count, an index, a float or a string that came from a worker.
+ * Change with care: loosening a row widens what a hijacked worker can do to the
+ * front and to clients. Tests: tests/supervisor/test_sup_fleet_check.c */
+#include "sup_fleet_check.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ipc.h"
+
+#define NAME_MAX_BYTES 128
+#define PROMPT_MAX_BYTES 4096
+#define VOCAB_MAX (1u << 24)
+#define DIM_MAX 65536u
+#define LAYERS_MAX 64
+#define TOP_MAX 64
+#define DELTAS_SLACK 8 /* per choice: held-back text, the finish */
+#define DELTA_TEXT_MAX (1u << 20)
+
+#define LIVE (SUP_W_LOADING | SUP_W_RUNNING | SUP_W_DRAINING)
+#define TASKS (SUP_W_RUNNING | SUP_W_DRAINING)
+#define TALK (SUP_W_STARTING | LIVE)
+
+static const struct {
+    Ipc__Frame__BodyCase body;
+    const char *name;
+    unsigned about_worker; /* legal with task 0 in these states */
+    unsigned about_task;   /* legal with a task number in these states */
+} rows[] = {
+    /* message                        about the worker  about a task */
+    {IPC__FRAME__BODY_READY, "Ready", SUP_W_STARTING, 0},
+    {IPC__FRAME__BODY_PROGRESS, "Progress", SUP_W_LOADING, 0},
+    {IPC__FRAME__BODY_LOADED, "Loaded", SUP_W_LOADING, 0},
+    {IPC__FRAME__BODY_DELTA, "Delta", 0, TASKS},
+    {IPC__FRAME__BODY_DONE, "Done", 0, TASKS},
+    {IPC__FRAME__BODY_VECTORS, "Vectors", 0, TASKS},
+    {IPC__FRAME__BODY_TOKENS, "Tokens", 0, TASKS},
+    {IPC__FRAME__BODY_TEXT, "Text", 0, TASKS},
+    {IPC__FRAME__BODY_ECHOED, "Echoed", 0, TASKS},
+    {IPC__FRAME__BODY_ERROR, "Error", TALK, TASKS},
+    {IPC__FRAME__BODY_LOG, "Log", TALK, TASKS},
+    {IPC__FRAME__BODY_STATS, "Stats", LIVE, 0},
+};
+
+static enum rc bad(struct rc_err *err, const char *what)
+{
+    return rc_fail(err, RC_FORMAT, "%s", what);
+}
+
+static bool text_ok(const char *s, size_t max)
+{
+    size_t n = strnlen(s, max + 1);
+
+    return n <= max && ipc_utf8_valid(s, n);
+}
+
+static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
+{
+    if (!text_ok(l->family, NAME_MAX_BYTES) || !text_ok(l->arch, NAME_MAX_BYTES) ||
+        !text_ok(l->backend, NAME_MAX_BYTES) || !text_ok(l->kernels, NAME_MAX_BYTES) ||
+        !text_ok(l->quant, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES))
+        return bad(err, "Loaded: a name is too long or not UTF-8");
+    if (l->vocab_size == 0 || l->vocab_size > VOCAB_MAX)
+        return rc_fail(err, RC_FORMAT, "Loaded: vocab_size %u", l->vocab_size);
+    if (l->embed_dim > DIM_MAX || (l->can_embed && l->embed_dim == 0))
+        return rc_fail(err, RC_FORMAT, "Loaded: embed_dim %u", l->embed_dim);
+    if (l->ctx_tokens == 0 && !l->probe_only)
+        return bad(err, "Loaded: ctx_tokens 0");
+    return RC_OK;
+}
+
+static enum rc check_ready(const Ipc__Ready *r, struct rc_err *err)
+{
+    if (r->n_sandbox > LAYERS_MAX)
+        return bad(err, "Ready: too many layers");
+    for (size_t i = 0; i < r->n_sandbox; i++)
+        if (!text_ok(r->sandbox[i]->name, NAME_MAX_BYTES) ||
+            !text_ok(r->sandbox[i]->detail, PROMPT_MAX_BYTES))
+            return bad(err, "Ready: a layer's text is too long or not UTF-8");
+    return RC_OK;
+}
+
+enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct rc_err *err)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].body != f->body_case)
+            continue;
+        if (!((f->task ? rows[i].about_task : rows[i].about_worker) & state))
+            return rc_fail(err, RC_STATE, "%s about %s is not legal now", rows[i].name,
+                           f->task ? "a task" : "the worker");
+        switch (f->body_case) {
+        case IPC__FRAME__BODY_READY:
+            return check_ready(f->ready, err);
+        case IPC__FRAME__BODY_LOADED:
+            return check_loaded(f->loaded, err);
+        case IPC__FRAME__BODY_PROGRESS:
+            return text_ok(f->progress->stage, NAME_MAX_BYTES)
+                       ? RC_OK
+                       : bad(err, "Progress: stage is too long or not UTF-8");
+        default:
+            return RC_OK;
+        }
+    }
+    return rc_fail(err, RC_STATE, "message %d is not for a worker to send", (int)f->body_case);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
+{
+    memset(a, 0, sizeof(*a));
+    a->kind = q->body_case;
+    a->n = 1;
+    if (q->body_case == IPC__FRAME__BODY_GENERATE) {
+        a->n = q->generate->n ? q->generate->n : 1;
+        a->max_tokens = q->generate->max_tokens;
+        a->top_logprobs = q->generate->top_logprobs;
+    } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
+        a->n = (uint32_t)q->embed->n_inputs;
+    } else if (q->body_case == IPC__FRAME__BODY_ECHO) {
+        a->n_bytes = q->echo->data.len;
+    }
+}
+
+static bool tokens_ok(const uint32_t *t, size_t n, uint32_t vocab)
+{
+    for (size_t i = 0; i < n; i++)
+        if (t[i] >= vocab)
+            return false;
+    return true;
+}
+
+static enum rc check_probs(const struct sup_asked *a, const Ipc__Delta *d, uint32_t vocab,
+                           struct rc_err *err)
+{
+    for (size_t i = 0; i < d->n_probs; i++) {
+        const Ipc__TokenProb *p = d->probs[i];
+
+        if (p->token >= vocab || !isfinite(p->logprob))
+            return bad(err, "Delta: a token or its logprob is out of range");
+        if (p->n_top > a->top_logprobs || p->n_top > TOP_MAX)
+            return bad(err, "Delta: more alternatives than were asked for");
+        for (size_t k = 0; k < p->n_top; k++)
+            if (p->top[k]->token >= vocab || !isfinite(p->top[k]->logprob))
+                return bad(err, "Delta: an alternative is out of range");
+    }
+    return RC_OK;
+}
+
+static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, uint32_t vocab,
+                           struct rc_err *err)
+{
+    if (d->index >= a->n)
+        return rc_fail(err, RC_FORMAT, "Delta: choice %u of %u", d->index, a->n);
+    if (a->finished && (a->finished[d->index / 64] >> (d->index % 64) & 1))
+        return rc_fail(err, RC_FORMAT, "Delta: choice %u had finished", d->index);
+    if (d->finish > 2)
+        return rc_fail(err, RC_FORMAT, "Delta: finish %u", d->finish);
+    if (!ipc_utf8_valid(d->text.data, d->text.len))
+        return bad(err, "Delta: text is not UTF-8");
+    if (!tokens_ok(d->tokens, d->n_tokens, vocab))
+        return bad(err, "Delta: a token is outside the vocabulary");
+    if (!d->is_prompt) {
+        /* also when tokens are not told: one delta is at least one step */
+        if (++a->n_deltas > (uint64_t)a->n * (a->max_tokens + DELTAS_SLACK) ||
+            d->text.len > DELTA_TEXT_MAX)
+            return bad(err, "Delta: more text than was asked for");
+        a->n_tokens += d->n_tokens > d->n_probs ? d->n_tokens : d->n_probs;
+        if (a->n_tokens > (uint64_t)a->n * a->max_tokens)
+            return bad(err, "Delta: more tokens than were asked for");
+    }
+    if (d->finish && a->finished)
+        a->finished[d->index / 64] |= 1ull << (d->index % 64);
+    return check_probs(a, d, vocab, err);
+}
+
+static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, uint32_t vocab,
+                          struct rc_err *err)
+{
+    for (uint32_t i = 0; a->finished && i < a->n; i++)
+        if (!(a->finished[i / 64] >> (i % 64) & 1))
+            return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);
+    if (!tokens_ok(d->prompt_token_ids, d->n_prompt_token_ids, vocab))
+        return bad(err, "Done: a token is outside the vocabulary");
+    return RC_OK;
+}
+
+/* Finite means: exponent bits not all ones. On integers, so that the loop is one
+ * the compiler vectorizes and no alignment is assumed. */
+static bool floats_finite(const uint8_t *p, size_t n)
+{
+    uint32_t bad_bits = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t w;
+
+        memcpy(&w, p + i * 4, 4);
+        bad_bits |= (w & 0x7F800000u) == 0x7F800000u;
+    }
+    return !bad_bits;
+}
+
+static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, struct rc_err *err)
+{
+    if (v->n != a->n)
+        return rc_fail(err, RC_FORMAT, "Vectors: %u rows for %u inputs", v->n, a->n);
+    if (v->dim > DIM_MAX || (v->dim == 0 && v->n_errors < v->n))
+        return rc_fail(err, RC_FORMAT, "Vectors: dim %u", v->dim);
+    if ((uint64_t)v->n * v->dim * 4 != v->data.len)
+        return rc_fail(err, RC_FORMAT, "Vectors: %zu bytes for %u x %u", v->data.len, v->n, v->dim);
+    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n))
+        return bad(err, "Vectors: a per-input list has another length");
+    if (v->n_errors > v->n)
+        return bad(err, "Vectors: more errors than inputs");
+    for (size_t i = 0; i < v->n_errors; i++)
+        if (v->errors[i]->index >= v->n || !v->errors[i]->error)
+            return bad(err, "Vectors: an error names no input");
+    if (!floats_finite(v->data.data, v->data.len / 4))
+        return bad(err, "Vectors: a value is not finite");
+    return RC_OK;
+}
+
+static enum rc check_tokens(const Ipc__Tokens *t, uint32_t vocab, struct rc_err *err)
+{
+    if (!tokens_ok(t->ids, t->n_ids, vocab))
+        return bad(err, "Tokens: a token is outside the vocabulary");
+    if ((t->n_pieces && t->n_pieces != t->n_ids) ||
+        (t->n_offsets && t->n_offsets / 2 != t->n_ids) || t->n_offsets % 2)
+        return bad(err, "Tokens: the lists have different lengths");
+    for (size_t i = 0; i + 1 < t->n_offsets; i += 2)
+        if (t->offsets[i] > t->offsets[i + 1])
+            return bad(err, "Tokens: an offset ends before it begins");
+    return RC_OK;
+}
+
+static const struct {
+    Ipc__Frame__BodyCase asked, answer;
+    bool last;
+} answers[] = {
+    {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DELTA, false},
+    {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DONE, true},
+    {IPC__FRAME__BODY_EMBED, IPC__FRAME__BODY_VECTORS, true},
+    {IPC__FRAME__BODY_TOKENIZE, IPC__FRAME__BODY_TOKENS, true},
+    {IPC__FRAME__BODY_DETOKENIZE, IPC__FRAME__BODY_TEXT, true},
+    {IPC__FRAME__BODY_ECHO, IPC__FRAME__BODY_ECHOED, true},
+};
+
+enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Loaded *model,
+                         bool *out_last, struct rc_err *err)
+{
+    uint32_t vocab = model ? model->vocab_size : 0;
+
+    if (f->body_case == IPC__FRAME__BODY_ERROR) {
+        *out_last = true;
+        return RC_OK; /* its text is cleaned by ipc_error_to */
+    }
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        if (answers[i].asked != a->kind || answers[i].answer != f->body_case)
+            continue;
+        *out_last = answers[i].last;
+        switch (f->body_case) {
+        case IPC__FRAME__BODY_DELTA:
+            return check_delta(a, f->delta, vocab, err);
+        case IPC__FRAME__BODY_DONE:
+            return check_done(a, f->done, vocab, err);
+        case IPC__FRAME__BODY_VECTORS:
+            return check_vectors(a, f->vectors, err);
+        case IPC__FRAME__BODY_TOKENS:
+            return check_tokens(f->tokens, vocab, err);
+        case IPC__FRAME__BODY_TEXT:
+            return ipc_utf8_valid(f->text->text.data, f->text->text.len)
+                       ? RC_OK
+                       : bad(err, "Text: not UTF-8");
+        default:
+            return f->echoed->data.len == a->n_bytes ? RC_OK : bad(err, "Echoed: another length");
+        }
+    }
+    return rc_fail(err, RC_STATE, "answer %d to task kind %d", (int)f->body_case, (int)a->kind);
+}

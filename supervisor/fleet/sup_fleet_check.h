@@ -1,0 +1,50 @@
+/* sup_fleet_check.h - is what a worker says legal, now, in this shape?
+ *
+ * A worker may be taken over by a hostile model file or prompt: every frame is
+ * judged here before anyone acts on it. Pure functions; a failure's message is for
+ * the log. Tests: tests/supervisor/test_sup_fleet_check.c
+ */
+#ifndef INFERD_SUP_FLEET_CHECK_H
+#define INFERD_SUP_FLEET_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "inferd.pb-c.h"
+#include "rc.h"
+
+/* States of a worker process, as bits. */
+enum sup_worker_state {
+    SUP_W_SPAWNING = 1, /* asked of the launcher, no channel yet */
+    SUP_W_STARTING = 2, /* has a channel, no Ready yet */
+    SUP_W_LOADING = 4,
+    SUP_W_RUNNING = 8,
+    SUP_W_DRAINING = 16,
+    SUP_W_DYING = 32, /* killed or closed; nothing it says counts */
+};
+
+/* Frame against the table of states, and the contents of frames about the worker
+ * itself (Ready, Progress, Loaded, Stats, Log). Errors: RC_STATE, RC_FORMAT. */
+enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct rc_err *err);
+
+/* What a task asked, to judge its answers by. */
+struct sup_asked {
+    Ipc__Frame__BodyCase kind;
+    uint32_t n;          /* choices or inputs */
+    uint64_t max_tokens; /* per choice, Generate */
+    uint32_t top_logprobs;
+    size_t n_bytes;     /* Echo: length of the data */
+    uint64_t *finished; /* bit per choice, (n + 63) / 64 words; updated */
+    uint64_t n_tokens;  /* seen so far, over all choices; updated */
+    uint64_t n_deltas;
+};
+
+/* All but `finished`, which the caller allocates (zeroed) for a Generate. */
+void sup_asked_from(struct sup_asked *a, const Ipc__Frame *request);
+
+/* An answer (Delta, Done, Vectors, Tokens, Text, Echoed, Error of a task). *out_last:
+ * it ends the task. Errors: RC_STATE wrong kind, RC_FORMAT. */
+enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Loaded *model,
+                         bool *out_last, struct rc_err *err);
+
+#endif

@@ -1,0 +1,311 @@
+/* sup_fleet_impl.h - what the fleet's files share. Private to supervisor/fleet/.
+ *
+ *   sup_fleet.c        the public door: models, views, load, unload, rescan, drain
+ *   sup_fleet_slot.c   life of one model's slot: demand, start, ready, fail, cool
+ *   sup_fleet_worker.c one worker process: channel, frames in and out, stderr
+ *   sup_fleet_task.c   tickets: submit, send, deliver, end, cancel, pause
+ *   sup_fleet_ctl.c    the launcher's channel
+ *   sup_fleet_policy.c, sup_fleet_check.c   pure decisions, pure checks
+ *
+ * Callbacks of users run in three places only: an answer's arrival, the deferred
+ * turn (fleet_kick), and rescan's end - never inside a call that a user made.
+ */
+#ifndef INFERD_SUP_FLEET_IMPL_H
+#define INFERD_SUP_FLEET_IMPL_H
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "ipc.h"
+#include "sup_conf.h"
+#include "sup_fleet.h"
+#include "sup_fleet_check.h"
+#include "sup_fleet_policy.h"
+#include "sup_ledger.h"
+#include "sup_log.h"
+#include "sup_metrics.h"
+#include "sup_scan.h"
+
+#define FLEET_SLOTS_MAX (SUP_SCAN_MODELS * 2)
+#define FLEET_TASKS_MAX (1u << 20)
+#define FLEET_TICK_FAST_MS 100
+#define FLEET_TICK_SLOW_MS 1000
+#define FLEET_SCAN_GAP_MS 1000    /* least time between two scans */
+#define FLEET_SCAN_EVERY_MS 10000 /* unasked */
+#define FLEET_ROOM_WAIT_MS 10000  /* waiting for memory that busy workers hold */
+#define FLEET_EXIT_WAIT_MS 5000   /* a drained worker gets to exit */
+#define FLEET_CLOSED_WAIT_MS 1000 /* a worker that closed its channel */
+#define FLEET_PROBE_MAX_MS 60000
+#define FLEET_GONE_MS 60000 /* a vanished model is "not readable", then unknown */
+
+/* ------------------------------------------------- lists, links inside nodes */
+
+struct lnk {
+    struct lnk *prev, *next;
+};
+
+static inline void lnk_init(struct lnk *l)
+{
+    l->prev = l->next = l;
+}
+static inline bool lnk_empty(const struct lnk *l)
+{
+    return l->next == l;
+}
+static inline void lnk_push(struct lnk *head, struct lnk *n) /* at the end */
+{
+    n->prev = head->prev;
+    n->next = head;
+    head->prev->next = n;
+    head->prev = n;
+}
+static inline void lnk_del(struct lnk *n) /* leaves n alone and empty */
+{
+    n->prev->next = n->next;
+    n->next->prev = n->prev;
+    lnk_init(n);
+}
+#define LNK_OF(ptr, type, field) ((type *)((char *)(ptr)-offsetof(type, field)))
+
+/* Our own mistakes: fatal where someone looks, logged where someone is served. */
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FLEET_DEFECT_ABORTS 1
+#else
+#define FLEET_DEFECT_ABORTS 0
+#endif
+#define FLEET_MUST(x)                                                                       \
+    do {                                                                                    \
+        if (!(x)) {                                                                         \
+            SUP_LOG(SUP_ERROR, "fleet_defect", SUP_S("broken", #x), SUP_S("in", __func__)); \
+            if (FLEET_DEFECT_ABORTS)                                                        \
+                abort();                                                                    \
+        }                                                                                   \
+    } while (0)
+
+/* ------------------------------------------------------------------ objects */
+
+struct held { /* an answer kept for a paused reader */
+    struct held *next;
+    Ipc__Frame *frame;
+    bool last;
+};
+
+enum ticket_state { TICKET_WAITING, TICKET_SENT, TICKET_ENDED };
+
+struct sup_ticket {
+    struct lnk lnk;  /* slot's waiting or suspects, worker's sent */
+    struct lnk turn; /* fleet's turns: something is to be delivered */
+    struct sup_fleet *f;
+    struct slot *slot;
+    struct worker *w; /* while SENT */
+    enum ticket_state state;
+    uint64_t id;     /* generation << 24 | index into the fleet's table */
+    uint8_t *packed; /* until the first answer; NULL after */
+    size_t n_packed;
+    void (*on_frame)(void *user, const Ipc__Frame *f);
+    void (*on_end)(void *user, const struct rc_err *err, uint32_t retry_after_ms);
+    void *user;
+    uint64_t deadline_us, born_us;
+    struct sup_asked asked;
+    unsigned deaths;
+    bool delivered, paused, in_callback, cancelled, was_sent;
+    bool counted; /* in slot->n_tasks */
+    struct held *held, **held_tail;
+    struct rc_err *end_err; /* while ENDED: NULL is success */
+    uint32_t retry_after_ms;
+    char req_id[40];
+};
+
+struct out { /* a control frame that did not fit the socket */
+    struct out *next;
+    size_t n;
+    uint8_t bytes[];
+};
+
+struct worker {
+    struct lnk all;
+    struct sup_fleet *f;
+    struct slot *slot; /* NULL: a probe, or nobody's any more */
+    struct slot *probing;
+    enum sup_worker_state state;
+    uint64_t req;
+    uint32_t pid;
+    int fd, err_fd;
+    uv_poll_t poll, err_poll;
+    int n_handles;
+    int poll_events;
+    bool closed, exited, killed, drain_sent;
+    int status;
+    const char *cause; /* why it dies, when we decided: "hang" "protocol" "asked" ... */
+    struct rc_err err; /* what it said about itself, code OK = nothing */
+    struct lnk sent;
+    size_t n_sent;
+    struct sup_ticket *trial;
+    struct out *out, **out_tail;
+    size_t n_out;
+    uint64_t born_ms, ready_ms, heard_ms, load_ms, drain_ms, closed_ms;
+    struct sup_claim claim;
+    uint8_t identity[SUP_IDENTITY_BYTES];
+    Ipc__Loaded *loaded;
+    Ipc__Stats last_stats;
+    char line[1024];
+    size_t n_line;
+    double line_tokens;
+    uint64_t line_ms, lines_lost;
+};
+
+struct done_cb { /* a promised call of load, unload or rescan */
+    struct lnk lnk;
+    void (*with_err)(void *user, const struct rc_err *err);
+    void (*plain)(void *user);
+    void *user;
+    struct rc_err err; /* code OK = NULL is passed */
+};
+
+struct slot {
+    char *id;
+    bool is_dir, listed;
+    uint64_t bytes, gone_ms;
+    uint8_t identity[SUP_IDENTITY_BYTES];
+    enum sup_slot_state state;
+    struct worker *w;
+    struct lnk waiting, suspects;
+    size_t n_suspects, n_waiting;
+    uint32_t n_tasks;              /* tickets that have not ended */
+    uint32_t refs;                 /* tickets that live */
+    struct lnk demand;             /* in the fleet's queue while it wants a worker */
+    uint64_t blocked_ms;           /* since when it waits for room, 0 = it does not */
+    struct lnk loaders, unloaders; /* done_cb */
+    bool check_files;              /* a failed load waits for a fresh look */
+    /* death and failure */
+    unsigned streak, failures;
+    uint64_t until_ms; /* of COOLING, of FAILED when not permanent */
+    bool permanent;
+    uint8_t fail_identity[SUP_IDENTITY_BYTES];
+    struct rc_err last_err; /* code OK = none */
+    /* facts */
+    Ipc__Loaded *info;
+    uint8_t info_identity[SUP_IDENTITY_BYTES];
+    bool probed; /* info or failure known for probe_identity */
+    uint8_t probe_identity[SUP_IDENTITY_BYTES];
+    struct rc_err probe_err;
+    uint64_t loads, deaths, used_ms, load_done, load_total;
+    double loaded_unix_s;
+    struct sup_series *m_active, *m_ok, *m_waiters, *m_ttft, *m_prompt, *m_completion, *m_embed;
+};
+
+struct sup_fleet {
+    uv_loop_t *loop;
+    const struct sup_conf *conf;
+    struct sup_metrics *metrics;
+    void (*on_stop)(void *user);
+    void *user;
+    int n_handles; /* ours, to be closed before free */
+    /* launcher */
+    int ctl_fd;
+    uv_poll_t ctl_poll;
+    bool ctl_dead;
+    struct out *ctl_out, **ctl_out_tail;
+    int ctl_events;
+    uint64_t next_req;
+    /* models */
+    struct slot **slot; /* sorted by id */
+    size_t n_slots, cap_slots;
+    struct lnk demand;
+    bool scanned, scanning;
+    uint64_t scan_ms; /* when the last list came */
+    bool scan_wanted;
+    struct lnk scanners; /* done_cb for the next list */
+    size_t preloads;     /* not ended yet */
+    /* workers */
+    struct lnk workers;
+    struct worker *probe;
+    struct sup_ledger ledger;
+    size_t by_state[SUP_SLOT_N];
+    struct sup_series *m_state[SUP_SLOT_N];
+    /* tasks */
+    struct sup_ticket **table; /* by index */
+    uint32_t *free_idx;
+    uint32_t *gen;
+    uint32_t n_table, n_free;
+    uint32_t n_tasks;
+    struct lnk turns, done;
+    /* turns */
+    uv_idle_t kick;
+    uv_timer_t tick;
+    bool kicked, tick_fast, pump_wanted;
+    bool draining, freed;
+    void (*drain_done)(void *);
+    void *drain_user;
+};
+
+static inline uint64_t fleet_now_ms(const struct sup_fleet *f)
+{
+    return uv_now(f->loop);
+}
+
+/* ------------------------------------------------------------- sup_fleet.c */
+void fleet_kick(struct sup_fleet *f);       /* deferred calls come next turn */
+void fleet_pump_later(struct sup_fleet *f); /* and slots that want a worker are looked at */
+void fleet_tick_fast(struct sup_fleet *f);
+struct slot *fleet_slot(const struct sup_fleet *f, const char *id);
+void fleet_models(struct sup_fleet *f, const Ipc__CtlModels *m);
+void fleet_scan(struct sup_fleet *f); /* now or when the gap allows */
+void fleet_promise(struct sup_fleet *f, struct lnk *list, const struct rc_err *err);
+void fleet_probe_next(struct sup_fleet *f);
+void fleet_ledger_show(struct sup_fleet *f);
+void fleet_drain_step(struct sup_fleet *f);
+void fleet_pump(struct sup_fleet *f);
+
+/* -------------------------------------------------------- sup_fleet_slot.c */
+struct slot *slot_new(struct sup_fleet *f, const char *id);
+void slot_free(struct slot *s);
+void slot_want(struct sup_fleet *f, struct slot *s);
+void slot_unwant(struct slot *s);
+void slot_set(struct sup_fleet *f, struct slot *s, enum sup_slot_state to, const char *reason);
+bool slot_start(struct sup_fleet *f, struct slot *s); /* false: must wait for room */
+void slot_drain(struct sup_fleet *f, struct slot *s, const char *reason);
+void slot_fail(struct sup_fleet *f, struct slot *s, const struct rc_err *err, const char *result);
+void slot_on_ready(struct worker *w);
+void slot_on_loaded(struct worker *w, const Ipc__Loaded *l);
+void slot_on_death(struct sup_fleet *f, struct slot *s, struct worker *w);
+void slot_busy(struct sup_fleet *f, struct slot *s); /* READY <-> BUSY by n_sent */
+void slot_end_waiting(struct sup_fleet *f, struct slot *s, const struct rc_err *err,
+                      uint32_t retry_after_ms);
+void slot_tick(struct sup_fleet *f, struct slot *s);
+void slot_info_set(struct slot *s, const Ipc__Loaded *l, const uint8_t *identity);
+void slot_files_changed(struct sup_fleet *f, struct slot *s);
+
+/* ------------------------------------------------------ sup_fleet_worker.c */
+struct worker *worker_new(struct sup_fleet *f, struct slot *s, bool probe);
+void worker_spawned(struct worker *w, uint32_t pid, const uint8_t *identity, int fd, int err_fd);
+void worker_kill(struct worker *w, const char *cause);
+void worker_exited(struct worker *w, int status);
+void worker_drain(struct worker *w); /* Drain is sent when its tasks are done */
+void worker_drain_step(struct worker *w);
+enum rc worker_send_task(struct worker *w, const struct sup_ticket *t);
+void worker_send_cancel(struct worker *w, uint64_t task);
+void worker_want_write(struct worker *w);
+void worker_breach(struct worker *w, const struct rc_err *err);
+bool worker_writable(const struct worker *w);
+/* The end of a process: claim back, handles closed, memory freed later. */
+void worker_bury(struct worker *w);
+
+/* -------------------------------------------------------- sup_fleet_task.c */
+void ticket_pump(struct slot *s); /* sends what may be sent */
+void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own);
+void ticket_end(struct sup_ticket *t, const struct rc_err *err, uint32_t retry_after_ms);
+void ticket_deaths(struct sup_fleet *f, struct slot *s, struct worker *w,
+                   const struct rc_err *weight_err, uint32_t retry_after_ms);
+void ticket_turns(struct sup_fleet *f);
+void ticket_expire(struct sup_fleet *f, struct slot *s);
+
+/* --------------------------------------------------------- sup_fleet_ctl.c */
+enum rc ctl_open(struct sup_fleet *f, int ctl_fd, struct rc_err *err);
+void ctl_close(struct sup_fleet *f);
+void ctl_scan(struct sup_fleet *f);
+void ctl_spawn(struct sup_fleet *f, uint64_t req, const char *id, bool probe);
+void ctl_kill(struct sup_fleet *f, uint32_t pid);
+
+#endif

@@ -1,0 +1,16 @@
+/* sup_front_sandbox.h - what the front may still do once it listens. */
+#ifndef INFERD_SUP_FRONT_SANDBOX_H
+#define INFERD_SUP_FRONT_SANDBOX_H
+
+#include "rc.h"
+
+/* mode: "strict", "permissive" or "off" (conf->sandbox). Call with every listener
+ * open and before the first accept; nothing after it may open a file. Errors (strict
+ * only): RC_UNSUPPORTED, naming the layer. Permissive logs and goes on. */
+enum rc sup_front_sandbox(const char *mode, struct rc_err *err);
+
+/* Before anything else: no core, not dumpable, no new privileges, no SIGPIPE, room
+ * for `want` descriptors (logs when the hard limit is lower). */
+void sup_front_limits(const char *mode, unsigned long long want);
+
+#endif
