@@ -431,19 +431,21 @@ static enum rc set_json(struct sup_conf *c, const struct opt *o, const struct pl
 static enum rc slurp(const char *path, char **out, size_t *out_n, struct rc_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *b = NULL;
-    size_t n = 0;
-    ssize_t r = 0;
+    char *b = NULL, *grown;
+    size_t n = 0, cap = 4096;
+    ssize_t r = 1;
     enum rc rc = RC_OK;
 
     if (fd < 0)
         return rc_fail_what(err, errno == ENOENT ? RC_NOT_FOUND : RC_IO, path,
                             "config file '%s': %s", path, strerror(errno));
-    if (!(b = malloc(FILE_MAX_BYTES + 1))) {
-        rc = rc_fail(err, RC_NOMEM, "out of memory reading the configuration");
-        goto out;
-    }
-    while (n <= FILE_MAX_BYTES && (r = read(fd, b + n, FILE_MAX_BYTES + 1 - n)) != 0) {
+    while (r != 0) {
+        if (!(grown = realloc(b, cap))) {
+            rc = rc_fail(err, RC_NOMEM, "out of memory reading the configuration");
+            goto out;
+        }
+        b = grown;
+        r = read(fd, b + n, cap - n);
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0) {
@@ -451,11 +453,12 @@ static enum rc slurp(const char *path, char **out, size_t *out_n, struct rc_err 
             goto out;
         }
         n += (size_t)r;
-    }
-    if (n > FILE_MAX_BYTES) {
-        rc = rc_fail_what(err, RC_TOO_LARGE, path, "config file '%s' is larger than %u bytes", path,
-                          FILE_MAX_BYTES);
-        goto out;
+        cap = n == cap ? cap * 2 : cap;
+        if (n > FILE_MAX_BYTES) {
+            rc = rc_fail_what(err, RC_TOO_LARGE, path, "config file '%s' is larger than %u bytes",
+                              path, FILE_MAX_BYTES);
+            goto out;
+        }
     }
     *out = b;
     *out_n = n;

@@ -35,15 +35,14 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd chat gemma-3-270m --models-dir ./models\n"
      "  echo 'Name three colours.' | inferd chat gemma-3-270m --max-tokens 32\n",
      sup_opts_chat, 0, 1, sup_cmd_chat, NULL},
-    {"embed", "[MODEL] [TEXT...]", "turn texts into vectors",
-     "One vector for each TEXT; without TEXT, for each line of stdin. The first argument is the\n"
-     "model when the server lists one of that name; otherwise the only embedding model is used\n"
-     "and all arguments are texts. With --similarity, prints how alike the texts are instead\n"
+    {"embed", "MODEL [TEXT...]", "turn texts into vectors",
+     "One vector for each TEXT, one line each; without TEXT, for each line of stdin. MODEL may be\n"
+     "a part of a name. With --similarity, prints how alike each pair of texts is instead\n"
      "(cosine, -1 to 1).",
      "  inferd embed all-MiniLM-L6-v2 'a text' --json\n"
      "  inferd embed all-MiniLM-L6-v2 --similarity 'a cat' 'a kitten' 'a car'\n"
      "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n",
-     sup_opts_embed, 0, SUP_POS_MAX, sup_cmd_embed, NULL},
+     sup_opts_embed, 1, SUP_POS_MAX, sup_cmd_embed, NULL},
     {"list", "", "show the server's models",
      "Every model below the server's models folder, whether it is loaded, and why not.",
      "  inferd list\n  inferd list --json\n", sup_opts_list, 0, 0, sup_cmd_list, NULL},

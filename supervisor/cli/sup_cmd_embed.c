@@ -230,30 +230,15 @@ static enum rc texts_of_stdin(struct work *w, struct rc_err *err)
     return rc;
 }
 
-/* Is the first word a model? Exact names only: a text may contain anything. */
-static bool names_model(const struct sup_listing *l, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (size_t i = 0; i < l->n; i++)
-        if (strncmp(l->m[i].id, word, n) == 0 &&
-            (!l->m[i].id[n] || strcmp(l->m[i].id + n, ".gguf") == 0))
-            return true;
-    return false;
-}
-
 static enum rc run(struct work *w, struct sup_listing *l, struct rc_err *err)
 {
     const struct sup_args *a = w->args;
     const struct sup_model *m = NULL;
-    int first = 0;
     enum rc rc;
 
     if ((rc = sup_listing_get(w->client, l, err)) != RC_OK)
         return rc;
-    if (a->n_pos && names_model(l, a->pos[0]))
-        first = 1;
-    if ((rc = sup_listing_pick(l, first ? a->pos[0] : NULL, true, &m, err)) != RC_OK)
+    if ((rc = sup_listing_pick(l, a->pos[0], true, &m, err)) != RC_OK)
         return rc;
     if (m->known && !m->can_embed)
         return rc_fail(err, RC_INVALID, "model '%.100s' (%s) gives no embeddings; try: inferd chat",
@@ -261,9 +246,9 @@ static enum rc run(struct work *w, struct sup_listing *l, struct rc_err *err)
     w->model = m->id;
     if (strcmp(m->state, "ready") != 0 && strcmp(m->state, "busy") != 0)
         sup_progress_start(&w->progress, w->client, m->id);
-    for (int i = first; i < a->n_pos && rc == RC_OK; i++)
+    for (int i = 1; i < a->n_pos && rc == RC_OK; i++)
         rc = add(w, a->pos[i], err);
-    if (first == a->n_pos && rc == RC_OK)
+    if (a->n_pos == 1 && rc == RC_OK)
         rc = texts_of_stdin(w, err);
     if (rc == RC_OK && w->n_batch)
         rc = flush(w, err);

@@ -31,7 +31,8 @@ bool sup_cli_interrupted(bool clear)
     return was;
 }
 
-static int vcomplain(const struct sup_cmd *cmd, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static int vcomplain(const struct sup_cmd *cmd,
+                                                           const char *fmt, va_list ap)
 {
     char msg[1024];
 
