@@ -38,9 +38,9 @@ struct wrk_sandbox_report {
  * starts (clone of threads is allowed by seccomp, fork is not).
  * Errors: RC_UNSUPPORTED in strict mode, naming the layer; the report is filled
  * in any case. */
-enum rc wrk_sandbox_apply(enum wrk_sandbox_mode mode, int channel_fd,
-                          int root_fd, unsigned n_threads,
-                          struct wrk_sandbox_report *report, struct rc_err *err);
+enum rc wrk_sandbox_apply(enum wrk_sandbox_mode mode, int channel_fd, int root_fd,
+                          unsigned n_threads, struct wrk_sandbox_report *report,
+                          struct rc_err *err);
 
 /* No new threads from now on: killed on violation. Call when the pool stands
  * and wrk_sandbox_apply has run (its no-new-privs is needed). Errors:
