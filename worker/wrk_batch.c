@@ -1,0 +1,458 @@
+/* wrk_batch.c - sequences, and the pass that moves all of them one step.
+ *
+ * A pass holds, in this order: one row of every decoding sequence, then chunks of
+ * prompts in what is left of batch_tokens - shared evenly, so that a short prompt
+ * does not wait behind a long one, and bounded while others decode, so that their
+ * gaps stay small. Sequences are admitted in order of arrival, each with its worst
+ * case of pages reserved: who runs can always finish.
+ *
+ * Always true: a row's result depends on its own sequence alone (be.h), so what is
+ * batched with what is free to change. wrk_batch_step allocates nothing.
+ * Tests: tests/worker/test_wrk_engine.c
+ */
+#include "wrk_engine_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_MIN 32u
+
+/* ------------------------------------------------------------------ lifetime */
+
+enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err)
+{
+    uint32_t seqs = e->o.max_seqs, rows = e->o.batch_tokens;
+    enum rc rc;
+
+    if (!e->info->can_generate)
+        return RC_OK;
+    e->seq = calloc(seqs, sizeof(*e->seq));
+    e->ids = calloc(rows, sizeof(*e->ids));
+    e->pos = calloc(rows, sizeof(*e->pos));
+    e->out_rows = calloc(seqs, sizeof(*e->out_rows));
+    e->part = calloc(seqs, sizeof(*e->part));
+    e->part_seq = calloc(seqs, sizeof(*e->part_seq));
+    e->want = calloc(seqs, sizeof(*e->want));
+    if (e->seq == NULL || e->ids == NULL || e->pos == NULL || e->out_rows == NULL ||
+        e->part == NULL || e->part_seq == NULL || e->want == NULL)
+        return rc_fail(err, RC_NOMEM, "batch of %u rows, %u sequences", rows, seqs);
+    if ((rc = wrk_sampler_init(&e->sampler, e->info->vocab_size, err)) != RC_OK)
+        return rc;
+    return wrk_pages_init(&e->pages, mdl_kv(e->o.mdl), e->info->ctx_tokens, rows, err);
+}
+
+static void seq_close(struct wrk_engine *e, struct wrk_seq *s)
+{
+    wrk_table_close(&s->table, &e->pages);
+    wrk_counts_deinit(&s->counts);
+    wrk_out_deinit(&s->out);
+    memset(s, 0, sizeof(*s));
+    e->n_seqs--;
+}
+
+void wrk_batch_drop(struct wrk_engine *e, const struct wrk_task *t)
+{
+    for (uint32_t i = 0; e->seq != NULL && i < e->o.max_seqs; i++)
+        if (e->seq[i].task == t)
+            seq_close(e, &e->seq[i]);
+}
+
+void wrk_batch_deinit(struct wrk_engine *e)
+{
+    free(e->seq);
+    free(e->ids);
+    free(e->pos);
+    free(e->out_rows);
+    free(e->part);
+    free(e->part_seq);
+    free(e->want);
+    wrk_sampler_deinit(&e->sampler);
+    wrk_pages_deinit(&e->pages);
+}
+
+bool wrk_batch_decoding(const struct wrk_engine *e)
+{
+    for (uint32_t i = 0; e->seq != NULL && i < e->o.max_seqs; i++)
+        if (e->seq[i].task != NULL && e->seq[i].decoding)
+            return true;
+    return false;
+}
+
+/* ----------------------------------------------------------------- admission */
+
+static enum rc counts_open(struct wrk_engine *e, struct wrk_seq *s, const struct wrk_gen *g,
+                           struct rc_err *err)
+{
+    uint64_t most = (uint64_t)g->n_prompt + g->max_new;
+    enum rc rc;
+
+    if (!wrk_sampling_has_penalty(&g->sampling))
+        return RC_OK;
+    rc = wrk_counts_init(&s->counts,
+                         most < e->info->vocab_size ? (uint32_t)most : e->info->vocab_size, err);
+    for (uint32_t i = 0; rc == RC_OK && i < g->n_prompt; i++)
+        wrk_counts_add(&s->counts, g->prompt.ids[i], false);
+    return rc;
+}
+
+/* RC_BUSY: not now. Others: the task's failure, in why; the channel's, in err. */
+static enum rc seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t,
+                        struct rc_err *why)
+{
+    struct wrk_gen *g = &t->gen;
+    enum rc rc;
+
+    /* the last token is never fed back, so it takes no room */
+    rc = wrk_table_open(&s->table, &e->pages, g->n_prompt + g->max_new - 1, why);
+    if (rc != RC_OK)
+        return rc;
+    s->task = t;
+    e->n_seqs++;
+    s->out.tok = mdl_tok_get(e->o.mdl);
+    s->out.stops = &g->stops;
+    s->out.task = t->id;
+    s->out.index = g->n_started;
+    s->out.n_top = g->n_top;
+    s->out.stream = g->stream;
+    s->out.logprobs = g->logprobs;
+    s->out.ids_wanted = g->ids_wanted;
+    wrk_rng_seed(&s->rng, g->sampling.seed + g->n_started);
+    if ((rc = wrk_out_init(&s->out, g->max_new, why)) != RC_OK ||
+        (rc = counts_open(e, s, g, why)) != RC_OK) {
+        seq_close(e, s);
+        return rc;
+    }
+    g->n_started++;
+    if (g->start_us == 0)
+        g->start_us = wrk_now_us();
+    return RC_OK;
+}
+
+static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait,
+                            struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    uint32_t i = 0;
+    enum rc rc;
+
+    *wait = true;
+    while (i < e->o.max_seqs && e->seq[i].task != NULL)
+        i++;
+    if (i == e->o.max_seqs)
+        return RC_OK;
+    rc = seq_open(e, &e->seq[i], t, &why);
+    if (rc == RC_BUSY)
+        return RC_OK;
+    *wait = false;
+    if (rc != RC_OK)
+        return wrk_task_end(e, t, &why, err);
+    if (!t->gen.echo)
+        return RC_OK;
+    if (t->gen.logprobs) /* nothing precedes the first token, so nothing predicts it */
+        wrk_out_push_prompt(&e->seq[i].out, t->gen.prompt.ids[0], false, 0, NULL, 0);
+    return wrk_out_echo(&e->seq[i].out, &e->delta, e->o.chan, t->gen.echo_text, t->gen.n_echo, err);
+}
+
+enum rc wrk_batch_admit(struct wrk_engine *e, struct rc_err *err)
+{
+    struct wrk_task *next;
+    bool wait = false;
+
+    /* strictly in order of arrival: a large request must not starve */
+    for (struct wrk_task *t = e->tasks; t != NULL && !wait; t = next) {
+        next = t->next;
+        if (t->kind != IPC__FRAME__BODY_GENERATE)
+            continue;
+        if (!t->prepared)
+            break;
+        while (!wait && t->gen.n_started < t->gen.n) {
+            uint32_t tasks = e->n_tasks;
+            enum rc rc = admit_choice(e, t, &wait, err);
+
+            if (rc != RC_OK)
+                return rc;
+            if (e->n_tasks != tasks) /* it failed and is gone */
+                break;
+        }
+    }
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------------ one pass */
+
+static enum rc add_part(struct wrk_engine *e, uint32_t i, uint32_t n, struct rc_err *err)
+{
+    struct wrk_seq *s = &e->seq[i];
+    struct be_seq *p = &e->part[e->n_parts];
+    enum rc rc = wrk_table_hold(&s->table, &e->pages, s->pos, n, err);
+
+    if (rc != RC_OK)
+        return rc;
+    p->row0 = e->n_rows;
+    p->n_rows = n;
+    p->pos0 = s->pos;
+    for (uint32_t c = 0; c < e->pages.n_classes; c++)
+        p->pages[c] = s->table.entry[c];
+    e->part_seq[e->n_parts++] = i;
+    for (uint32_t r = 0; r < n; r++) {
+        e->ids[e->n_rows] = s->decoding ? s->next_token : s->task->gen.prompt.ids[s->pos + r];
+        e->pos[e->n_rows++] = (int32_t)(s->pos + r);
+    }
+    return RC_OK;
+}
+
+static void add_want(struct wrk_engine *e, uint32_t seq, uint32_t row, int32_t prompt_idx)
+{
+    e->want[e->n_wants] = (struct wrk_want){seq, prompt_idx};
+    e->out_rows[e->n_wants++] = (int32_t)row;
+}
+
+static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t room_wants,
+                          struct rc_err *err)
+{
+    struct wrk_seq *s = &e->seq[i];
+    const struct wrk_gen *g = &s->task->gen;
+    uint32_t row0 = e->n_rows, left = g->n_prompt - s->pos;
+    bool tell = g->echo && g->logprobs; /* every row's logits */
+    enum rc rc;
+
+    if (n > left)
+        n = left;
+    if (n > e->pages.chunk)
+        n = e->pages.chunk;
+    if (tell && n > room_wants)
+        n = room_wants;
+    if (tell && n > WRK_DELTA_PROBS - 1)
+        n = WRK_DELTA_PROBS - 1;
+    if (n == 0)
+        return RC_OK;
+    if ((rc = add_part(e, i, n, err)) != RC_OK)
+        return rc;
+    for (uint32_t r = 0; r < n; r++) {
+        bool last = s->pos + r + 1 == g->n_prompt;
+
+        if (tell && !last)
+            add_want(e, i, row0 + r, (int32_t)(s->pos + r + 1));
+        else if (last)
+            add_want(e, i, row0 + r, -1);
+    }
+    return RC_OK;
+}
+
+static enum rc build(struct wrk_engine *e, struct rc_err *err)
+{
+    uint32_t n_decode = 0, n_prompt = 0, room, share;
+    enum rc rc;
+
+    e->n_rows = e->n_parts = e->n_wants = 0;
+    for (uint32_t i = 0; i < e->o.max_seqs; i++) {
+        if (e->seq[i].task == NULL)
+            continue;
+        if (!e->seq[i].decoding) {
+            n_prompt++;
+            continue;
+        }
+        n_decode++;
+        add_want(e, i, e->n_rows, -1);
+        if ((rc = add_part(e, i, 1, err)) != RC_OK)
+            return rc;
+    }
+    if (n_prompt == 0)
+        return RC_OK;
+    room = e->o.batch_tokens - e->n_rows;
+    if (n_decode > 0 && room > WRK_CHUNK_BUSY)
+        room = WRK_CHUNK_BUSY;
+    share = room / n_prompt > CHUNK_MIN ? room / n_prompt : CHUNK_MIN;
+    e->turn = (e->turn + 1) % e->o.max_seqs;
+    for (uint32_t k = 0; k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
+        uint32_t i = (e->turn + k) % e->o.max_seqs, before = e->n_rows, free_wants;
+
+        if (e->seq[i].task == NULL || e->seq[i].decoding)
+            continue;
+        n_prompt--;
+        /* each later prompt may end in this pass and then wants a row too */
+        free_wants = e->o.max_seqs - e->n_wants - n_prompt;
+        if (n_prompt == 0)
+            share = room;
+        if ((rc = add_prompt(e, i, share < room ? share : room, free_wants, err)) != RC_OK)
+            return rc;
+        room -= e->n_rows - before;
+    }
+    return RC_OK;
+}
+
+/* ---------------------------------------------------------------- after pass */
+
+static enum rc send_done(struct wrk_engine *e, const struct wrk_task *t, struct rc_err *err)
+{
+    const struct wrk_gen *g = &t->gen;
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Done d = IPC__DONE__INIT;
+    uint64_t now = wrk_now_us();
+
+    d.prompt_tokens = g->n_prompt;
+    d.completion_tokens = g->n_tokens;
+    d.queue_us = g->start_us - t->arrive_us;
+    d.prefill_us = g->first_us - g->start_us;
+    d.decode_us = now - g->first_us;
+    if (g->ids_wanted) {
+        d.n_prompt_token_ids = g->n_prompt;
+        d.prompt_token_ids = (uint32_t *)g->prompt.ids;
+    }
+    f.task = t->id;
+    f.body_case = IPC__FRAME__BODY_DONE;
+    f.done = &d;
+    return wrk_chan_send(e->o.chan, &f, err);
+}
+
+static bool ends_answer(const struct wrk_engine *e, int32_t token)
+{
+    size_t n = 0;
+    const int32_t *eos = mdl_eos(e->o.mdl, &n);
+
+    for (size_t i = 0; i < n; i++)
+        if (eos[i] == token)
+            return true;
+    return false;
+}
+
+/* Samples from one row. *end: the token ends the answer. why: the task's failure. */
+static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, bool *end,
+                          struct rc_err *why)
+{
+    const struct wrk_gen *g = &s->task->gen;
+    struct wrk_top top[WRK_TOP_MAX];
+    float logprob = 0;
+    int32_t token = -1;
+    enum rc rc;
+
+    rc = wrk_sample(&e->sampler, logits, &g->sampling, s->counts.slot != NULL ? &s->counts : NULL,
+                    &s->rng, &token, why);
+    if (rc == RC_OK && g->logprobs)
+        rc = wrk_logprobs(&e->sampler, logits, token, g->n_top, &logprob, top, why);
+    if (rc != RC_OK) {
+        rc_wrap(why, "token %u of choice %u", s->n_new + 1, s->out.index);
+        return rc;
+    }
+    if (s->counts.slot != NULL)
+        wrk_counts_add(&s->counts, token, true);
+    *end = !g->ignore_eos && ends_answer(e, token);
+    s->n_new++;
+    s->next_token = token;
+    wrk_out_push(&s->out, token, *end, logprob, top);
+    return RC_OK;
+}
+
+/* One choice after its row: text out, and the end of choice and task. */
+static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *logits,
+                          struct rc_err *err)
+{
+    struct wrk_task *t = s->task;
+    struct wrk_gen *g = &t->gen;
+    struct rc_err why = RC_ERR_INIT;
+    uint32_t finish;
+    bool end = false;
+    enum rc rc;
+
+    if (take_token(e, s, logits, &end, &why) != RC_OK)
+        return wrk_task_end(e, t, &why, err);
+    g->n_tokens++;
+    e->n_decode++;
+    if (g->first_us == 0)
+        g->first_us = wrk_now_us();
+    s->decoding = true;
+    finish = s->out.stopped || end ? 1 : s->n_new == g->max_new ? 2 : 0;
+    if ((rc = wrk_out_send(&s->out, &e->delta, e->o.chan, finish, err)) != RC_OK || finish == 0)
+        return rc;
+    seq_close(e, s);
+    if (++g->n_done < g->n)
+        return RC_OK;
+    if ((rc = send_done(e, t, err)) != RC_OK)
+        return rc;
+    return wrk_task_end(e, t, NULL, err);
+}
+
+/* Echo: a row that tells of the next prompt token. */
+static enum rc tell_prompt(struct wrk_engine *e, struct wrk_seq *s, uint32_t idx,
+                           const float *logits, struct rc_err *err)
+{
+    const struct wrk_gen *g = &s->task->gen;
+    struct wrk_top top[WRK_TOP_MAX];
+    struct rc_err why = RC_ERR_INIT;
+    float logprob = 0;
+
+    if (wrk_logprobs(&e->sampler, logits, g->prompt.ids[idx], g->n_top, &logprob, top, &why) !=
+        RC_OK) {
+        rc_wrap(&why, "prompt token %u", idx);
+        return wrk_task_end(e, s->task, &why, err);
+    }
+    wrk_out_push_prompt(&s->out, g->prompt.ids[idx], true, logprob, top, g->echo_offset[idx]);
+    return RC_OK;
+}
+
+/* A pass that failed ends the tasks in it, and nothing else. */
+static enum rc fail_pass(struct wrk_engine *e, const struct rc_err *why, struct rc_err *err)
+{
+    for (uint32_t k = 0; k < e->n_parts; k++) {
+        struct wrk_task *t = e->seq[e->part_seq[k]].task;
+        enum rc rc;
+
+        if (t != NULL && (rc = wrk_task_end(e, t, why, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
+
+static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err *err)
+{
+    enum rc rc = RC_OK;
+
+    for (uint32_t k = 0; k < e->n_parts; k++) {
+        struct wrk_seq *s = &e->seq[e->part_seq[k]];
+
+        if (!s->decoding)
+            e->n_prefill += e->part[k].n_rows;
+        s->pos += e->part[k].n_rows;
+    }
+    for (uint32_t k = 0; k < e->n_wants && rc == RC_OK; k++) {
+        const struct wrk_want *w = &e->want[k], *next = k + 1 < e->n_wants ? w + 1 : NULL;
+        struct wrk_seq *s = &e->seq[w->seq];
+        const float *row = logits + (size_t)k * e->info->vocab_size;
+        bool more = next != NULL && next->seq == w->seq && next->prompt_idx >= 0;
+
+        if (s->task == NULL)
+            continue; /* ended by an earlier row of this pass */
+        if (w->prompt_idx < 0)
+            rc = finish_row(e, s, row, err);
+        else if ((rc = tell_prompt(e, s, (uint32_t)w->prompt_idx, row, err)) == RC_OK && !more &&
+                 s->task != NULL)
+            rc = wrk_out_send_prompt(&s->out, &e->delta, e->o.chan, err);
+    }
+    return rc;
+}
+
+enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    const float *logits = NULL;
+    struct mdl_batch b;
+
+    if (e->n_seqs == 0)
+        return RC_OK;
+    if (build(e, &why) != RC_OK)
+        return fail_pass(e, &why, err);
+    if (e->n_rows == 0)
+        return RC_OK;
+    b = (struct mdl_batch){
+        .n_rows = e->n_rows,
+        .n_seqs = e->n_parts,
+        .n_out = e->n_wants,
+        .ids = e->ids,
+        .pos = e->pos,
+        .seqs = e->part,
+        .out_rows = e->out_rows,
+    };
+    if (mdl_decode(e->o.mdl, &b, &logits, &why) != RC_OK)
+        return fail_pass(e, &why, err);
+    return consume(e, logits, err);
+}

@@ -1,0 +1,294 @@
+/* wrk_engine.c - tasks from arrival to their one last frame.
+ *
+ * Queue, deadlines, cancels, the order of work inside a step. Knows no logits and
+ * no pages. Always true: a task is in the list until its last frame was sent or
+ * queued; n_tasks <= max_queue; a failed task never touches another.
+ * Change freely: the per-step budgets of tokenizing.
+ * Tests: tests/worker/test_wrk_engine.c (with a scripted model)
+ */
+#include "wrk_engine_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TEXT_BUDGET_IDLE (1u << 20)  /* bytes tokenized in a step */
+#define TEXT_BUDGET_BUSY (16u << 10) /* while sequences decode */
+
+uint64_t wrk_now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* ------------------------------------------------------------------ lifetime */
+
+enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o, struct rc_err *err)
+{
+    struct wrk_engine *e = calloc(1, sizeof(*e));
+    enum rc rc;
+
+    if (e == NULL)
+        return rc_fail(err, RC_NOMEM, "engine");
+    e->o = *o;
+    e->info = mdl_info_get(o->mdl);
+    e->tail = &e->tasks;
+    e->growths_at_start = o->chan->growths;
+    if ((rc = wrk_batch_init(e, err)) != RC_OK || (rc = wrk_embed_init(e, err)) != RC_OK) {
+        wrk_engine_free(&e);
+        return rc;
+    }
+    *out = e;
+    return RC_OK;
+}
+
+static void task_free(struct wrk_engine *e, struct wrk_task *t)
+{
+    wrk_batch_drop(e, t);
+    wrk_task_drop_frame(e, t);
+    wrk_gen_deinit(&t->gen);
+    wrk_embed_free(&t->embed);
+    free(t);
+}
+
+void wrk_engine_free(struct wrk_engine **pe)
+{
+    struct wrk_engine *e = *pe;
+
+    if (e == NULL)
+        return;
+    while (e->tasks != NULL) {
+        struct wrk_task *t = e->tasks;
+
+        e->tasks = t->next;
+        task_free(e, t);
+    }
+    wrk_batch_deinit(e);
+    wrk_embed_deinit(e);
+    free(e);
+    *pe = NULL;
+}
+
+void wrk_task_drop_frame(struct wrk_engine *e, struct wrk_task *t)
+{
+    if (t->frame == NULL)
+        return;
+    ipc__frame__free_unpacked(t->frame, NULL);
+    t->frame = NULL;
+    e->queued_bytes -= t->frame_bytes;
+}
+
+enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_err *why,
+                     struct rc_err *err)
+{
+    struct wrk_task **at = &e->tasks;
+    enum rc rc = RC_OK;
+
+    if (why != NULL)
+        rc = wrk_chan_error(e->o.chan, t->id, why, err);
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    if (e->tail == &t->next)
+        e->tail = at;
+    e->n_tasks--;
+    task_free(e, t);
+    return rc;
+}
+
+/* ------------------------------------------------------------------- arrival */
+
+static uint64_t deadline_of(const Ipc__Frame *f)
+{
+    return f->body_case == IPC__FRAME__BODY_GENERATE ? f->generate->deadline_us
+           : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
+                                                     : 0;
+}
+
+static enum rc refuse(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    enum rc rc;
+
+    rc_fail(&why, RC_BUSY, "the model's queue is full (%u tasks)", e->n_tasks);
+    why.n = e->n_tasks + 1;
+    why.limit = e->o.max_queue;
+    rc = wrk_chan_error(e->o.chan, f->task, &why, err);
+    ipc__frame__free_unpacked(f, NULL);
+    return rc;
+}
+
+enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err)
+{
+    size_t bytes = ipc__frame__get_packed_size(f);
+    struct wrk_task *t;
+    uint64_t id = f->task;
+
+    for (t = e->tasks; t != NULL && t->id != id; t = t->next)
+        ;
+    if (id == 0 || t != NULL) {
+        ipc__frame__free_unpacked(f, NULL);
+        return rc_fail(err, RC_STATE, "task number %llu is %s", (unsigned long long)id,
+                       id == 0 ? "not for tasks" : "in use");
+    }
+    if (e->n_tasks >= e->o.max_queue ||
+        (e->queued_bytes > 0 && e->queued_bytes + bytes > WRK_QUEUE_BYTES) ||
+        (t = calloc(1, sizeof(*t))) == NULL)
+        return refuse(e, f, err);
+    t->id = id;
+    t->kind = f->body_case;
+    t->frame = f;
+    t->frame_bytes = bytes;
+    t->deadline_us = deadline_of(f);
+    t->arrive_us = wrk_now_us();
+    e->queued_bytes += bytes;
+    *e->tail = t;
+    e->tail = &t->next;
+    e->n_tasks++;
+    return RC_OK;
+}
+
+enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+
+    for (struct wrk_task *t = e->tasks; t != NULL; t = t->next)
+        if (t->id == task) {
+            e->n_cancelled++;
+            rc_fail(&why, RC_CANCELLED, "cancelled");
+            return wrk_task_end(e, t, &why, err);
+        }
+    return RC_OK;
+}
+
+bool wrk_engine_busy(const struct wrk_engine *e)
+{
+    return e->tasks != NULL;
+}
+
+/* --------------------------------------------------------------------- steps */
+
+static const char *phase_of(const struct wrk_task *t)
+{
+    if (t->kind != IPC__FRAME__BODY_GENERATE)
+        return t->prepared ? "while embedding" : "while waiting";
+    return t->gen.start_us == 0   ? "while waiting"
+           : t->gen.first_us == 0 ? "while reading the prompt"
+                                  : "while generating";
+}
+
+static enum rc expire(struct wrk_engine *e, struct rc_err *err)
+{
+    uint64_t now = wrk_now_us();
+    struct wrk_task *next;
+
+    for (struct wrk_task *t = e->tasks; t != NULL; t = next) {
+        struct rc_err why = RC_ERR_INIT;
+        enum rc rc;
+
+        next = t->next;
+        if (t->deadline_us == 0 || t->deadline_us > now)
+            continue;
+        rc_fail(&why, RC_DEADLINE, "the deadline passed %s", phase_of(t));
+        if ((rc = wrk_task_end(e, t, &why, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
+
+/* Checks and tokenizes, in order of arrival, at least one task's worth. */
+static enum rc prepare(struct wrk_engine *e, struct rc_err *err)
+{
+    size_t budget = wrk_batch_decoding(e) ? TEXT_BUDGET_BUSY : TEXT_BUDGET_IDLE;
+    struct wrk_task *next;
+
+    for (struct wrk_task *t = e->tasks; t != NULL && budget > 0; t = next) {
+        struct rc_err why = RC_ERR_INIT;
+        enum rc rc = RC_OK, sent = RC_OK;
+
+        next = t->next;
+        if (t->prepared)
+            continue;
+        if (t->kind == IPC__FRAME__BODY_EMBED) {
+            rc = wrk_embed_prepare(e, t, &budget, &why);
+        } else {
+            budget -= t->frame_bytes < budget ? t->frame_bytes : budget;
+            if (t->kind == IPC__FRAME__BODY_GENERATE) {
+                rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, &why);
+                if (rc == RC_OK)
+                    rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, &why);
+                wrk_task_drop_frame(e, t);
+                t->prepared = true;
+            } else if ((rc = wrk_small_run(e, t, &why, &why)) == RC_OK) {
+                sent = wrk_task_end(e, t, NULL, err);
+            } else if (rc == RC_CLOSED) {
+                return rc_fail(err, rc, "%s", why.msg);
+            }
+        }
+        if (rc != RC_OK)
+            sent = wrk_task_end(e, t, &why, err);
+        if (sent != RC_OK)
+            return sent;
+    }
+    return RC_OK;
+}
+
+/* Weights that vanished under us: every task hears it, the worker ends. */
+static enum rc guard(struct wrk_engine *e, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+
+    if (mdl_guard(e->o.mdl, &why) == RC_OK)
+        return RC_OK;
+    while (e->tasks != NULL) {
+        enum rc rc = wrk_task_end(e, e->tasks, &why, err);
+
+        if (rc != RC_OK)
+            return rc;
+    }
+    return rc_fail(err, RC_WEIGHT_IO, "%s", why.msg);
+}
+
+enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err)
+{
+    enum rc rc;
+
+    if ((rc = expire(e, err)) != RC_OK || (rc = guard(e, err)) != RC_OK ||
+        (rc = prepare(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
+        return rc;
+    e->n_steps++;
+    return RC_OK;
+}
+
+enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *err)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Stats s = IPC__STATS__INIT;
+    struct be_stats be = {0};
+    uint64_t now = wrk_now_us();
+
+    if (now - e->stats_us < min_us)
+        return RC_OK;
+    e->stats_us = now;
+    if (e->o.be != NULL)
+        be_ctx_stats(e->o.be, &be);
+    s.running = e->n_seqs;
+    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
+        s.waiting += t->kind == IPC__FRAME__BODY_GENERATE && t->gen.n_started == 0;
+    s.steps = e->n_steps;
+    s.prefill_tokens = e->n_prefill;
+    s.decode_tokens = e->n_decode;
+    s.embed_tokens = e->n_embed_tokens;
+    s.cancelled = e->n_cancelled;
+    s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
+    s.kv_bytes = e->info->kv_bytes;
+    s.workspace_bytes = be.workspace_bytes;
+    s.weight_bytes = e->info->weight_bytes;
+    s.hot_allocs = be.hot_allocs + (e->o.chan->growths - e->growths_at_start);
+    f.body_case = IPC__FRAME__BODY_STATS;
+    f.stats = &s;
+    return wrk_chan_send(e->o.chan, &f, err);
+}

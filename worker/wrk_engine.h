@@ -1,0 +1,51 @@
+/* wrk_engine.h - the tasks of one loaded model and the steps that serve them.
+ *
+ * A continuous batcher: every step decodes one token of each running sequence and
+ * gives the rest of the batch to prompts; embeddings run as bounded micro-batches
+ * between steps; tokenizing is bounded per step. Tasks come and go between steps.
+ * Each task ends with exactly one of Done, Vectors, Tokens, Text or Error.
+ * One thread. Page: docs/worker.md. Tests: tests/worker/test_wrk_engine.c
+ */
+#ifndef INFERD_WRK_ENGINE_H
+#define INFERD_WRK_ENGINE_H
+
+#include "mdl.h"
+#include "wrk_chan.h"
+
+struct wrk_engine;
+
+struct wrk_engine_opts {
+    struct mdl *mdl;       /* borrowed */
+    struct be_ctx *be;     /* borrowed; NULL in tests: no backend statistics */
+    struct wrk_chan *chan; /* borrowed */
+    uint32_t max_seqs;     /* as given to mdl_open */
+    uint32_t batch_tokens; /* as given to mdl_open */
+    uint32_t max_queue;    /* tasks held, running and waiting */
+};
+
+#define WRK_QUEUE_BYTES (256ull << 20) /* of requests not yet tokenized */
+#define WRK_CHUNK_BUSY 128u            /* prompt rows of a step while others decode */
+#define WRK_EMBED_BUSY 256u            /* embedding rows of a step while others decode */
+
+enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
+                       struct rc_err *err);
+void wrk_engine_free(struct wrk_engine **e);
+
+/* Takes a Generate, Embed, Tokenize or Detokenize frame, and its ownership in every
+ * case. A full queue is answered on the channel (RC_BUSY). Errors: RC_STATE (task
+ * 0, or a number in use: the front broke the protocol), those of the channel. */
+enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err);
+/* Ends the task with RC_CANCELLED; unknown tasks are ignored (it may just have
+ * ended). */
+enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *err);
+
+bool wrk_engine_busy(const struct wrk_engine *e);
+/* One bounded step. Errors end the worker: those of the channel; RC_WEIGHT_IO (the
+ * tasks were told). A task's own failure is answered and is no error here. */
+enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err);
+/* Sends Stats if the last are older than min_us. */
+enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *err);
+
+uint64_t wrk_now_us(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,113 @@
+/* wrk_engine_impl.h - private to the engine: tasks, sequences, the batch.
+ *
+ * wrk_engine.c owns tasks; wrk_batch.c owns sequences and passes; wrk_embed.c and
+ * wrk_small.c own their kinds of task.
+ */
+#ifndef INFERD_WRK_ENGINE_IMPL_H
+#define INFERD_WRK_ENGINE_IMPL_H
+
+#include "wrk_engine.h"
+#include "wrk_gen.h"
+#include "wrk_out.h"
+#include "wrk_pages.h"
+#include "wrk_sample.h"
+
+struct wrk_embed;
+
+struct wrk_task {
+    struct wrk_task *next;
+    uint64_t id, deadline_us, arrive_us;
+    Ipc__Frame__BodyCase kind;
+    Ipc__Frame *frame; /* owned; NULL once nothing of it is needed */
+    size_t frame_bytes;
+    bool prepared; /* checked and tokenized */
+    struct wrk_gen gen;
+    struct wrk_embed *embed;
+};
+
+/* One choice of a Generate task while it holds pages. */
+struct wrk_seq {
+    struct wrk_task *task; /* NULL = free slot */
+    bool decoding;
+    uint32_t pos;       /* rows in the cache */
+    uint32_t n_new;     /* tokens sampled */
+    int32_t next_token; /* sampled, not yet in the cache */
+    struct wrk_table table;
+    struct wrk_rng rng;
+    struct wrk_counts counts; /* slot NULL without penalties */
+    struct wrk_out out;
+};
+
+/* What a wanted row of logits is for. */
+struct wrk_want {
+    uint32_t seq;
+    int32_t prompt_idx; /* >= 0: echo: tells of prompt token prompt_idx; -1: sample */
+};
+
+struct wrk_engine {
+    struct wrk_engine_opts o;
+    const struct mdl_info *info;
+    struct wrk_task *tasks, **tail; /* in order of arrival */
+    uint32_t n_tasks;
+    uint64_t queued_bytes;
+
+    struct wrk_seq *seq;   /* o.max_seqs slots */
+    uint32_t n_seqs, turn; /* turn: whose prompt goes first */
+    struct wrk_pages pages;
+    struct wrk_sampler sampler;
+    struct wrk_delta delta;
+
+    /* one pass */
+    uint32_t n_rows, n_parts, n_wants;
+    int32_t *ids, *pos, *out_rows;
+    struct be_seq *part; /* o.max_seqs */
+    uint32_t *part_seq;  /* slot of each part */
+    struct wrk_want *want;
+
+    /* one embedding micro-batch */
+    uint32_t embed_turn;
+    int32_t *embed_ids;
+    uint32_t *embed_offsets;
+    float *embed_out;
+    struct wrk_embed_pick *pick;
+    uint32_t max_embed_seqs;
+
+    uint64_t n_steps, n_prefill, n_decode, n_cancelled, n_embed_tokens;
+    uint64_t stats_us, growths_at_start;
+};
+
+/* --- wrk_engine.c */
+/* Ends a task: why NULL = its last frame was sent already. Frees it. */
+enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_err *why,
+                     struct rc_err *err);
+/* The frame is no longer needed. */
+void wrk_task_drop_frame(struct wrk_engine *e, struct wrk_task *t);
+
+/* --- wrk_batch.c */
+enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err);
+void wrk_batch_deinit(struct wrk_engine *e);
+/* Gives waiting choices a slot and pages, in order of arrival. */
+enum rc wrk_batch_admit(struct wrk_engine *e, struct rc_err *err);
+/* One pass over all running sequences. */
+enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err);
+/* Frees the sequences of a task. */
+void wrk_batch_drop(struct wrk_engine *e, const struct wrk_task *t);
+bool wrk_batch_decoding(const struct wrk_engine *e);
+
+/* --- wrk_embed.c */
+enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);
+void wrk_embed_deinit(struct wrk_engine *e);
+/* Continues preparing an Embed task for at most about `budget` bytes of text (0 =
+ * done for this step). Sets t->prepared. Errors: the task's. */
+enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                          struct rc_err *why);
+/* One micro-batch of all prepared Embed tasks; ends those that are complete. */
+enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
+void wrk_embed_free(struct wrk_embed **m);
+
+/* --- wrk_small.c: Tokenize, Detokenize: answered whole. Errors: the task's in why;
+ * the channel's as the result. */
+enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
+                      struct rc_err *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* wrk_gen.h - one Generate request, checked and tokenized.
+ *
+ * The front checked already; everything is checked again here, because this
+ * process is the one that would suffer. Messages name the field as the API does.
+ * Tests: tests/worker/test_wrk_engine.c
+ */
+#ifndef INFERD_WRK_GEN_H
+#define INFERD_WRK_GEN_H
+
+#include "inferd.pb-c.h"
+#include "mdl.h"
+#include "wrk_sample.h"
+#include "wrk_stop.h"
+
+#define WRK_CHOICES_MAX 128
+
+struct wrk_gen {
+    struct mdl_ids prompt;
+    uint32_t n_prompt, max_new; /* max_new: clipped to the context */
+    struct wrk_sampling sampling;
+    struct wrk_stops stops;
+    uint32_t n, n_top;
+    bool logprobs, echo, ignore_eos, ids_wanted, stream;
+    char *echo_text; /* what echo gives back */
+    size_t n_echo;
+    uint32_t *echo_offset; /* code points before each prompt token; echo + logprobs */
+
+    /* progress */
+    uint32_t n_started, n_done, n_tokens;
+    uint64_t start_us, first_us; /* 0 = not yet */
+};
+
+/* Fills *g (zeroed by the caller) from m. Errors: RC_INVALID, RC_TOO_LARGE (prompt
+ * over the context: err->n tokens, err->limit), RC_UNSUPPORTED, RC_NOMEM. The
+ * caller deinits in either case. */
+enum rc wrk_gen_init(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
+                     struct rc_err *err);
+void wrk_gen_deinit(struct wrk_gen *g);
+
+#endif

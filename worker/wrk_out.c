@@ -1,0 +1,278 @@
+/* wrk_out.c - holding back, gathering and sending the text of one choice.
+ *
+ * Always true: text[0 .. n_text - n_held) is decided and whole characters; probs
+ * are in token order. Must never send a byte of a completed stop string, nor take
+ * back what it sent. Tests: tests/worker/test_wrk_out.c
+ */
+#include "wrk_out.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE_MAX (MDL_PIECE_MAX + 8)
+#define GATHER_IDS 4096u
+#define PROBS_SPARE 64u
+
+uint32_t wrk_out_points(const char *s, size_t n_bytes)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+enum rc wrk_out_init(struct wrk_out *o, uint32_t max_tokens, struct rc_err *err)
+{
+    mdl_detok_init(&o->detok, o->tok, true);
+    o->cap_text = (o->stream ? 0 : WRK_OUT_GATHER) + o->stops->longest + 2 * PIECE_MAX;
+    o->text = malloc(o->cap_text);
+    if (o->logprobs) {
+        /* a held byte belongs to one token at least; tokens without text ride along */
+        o->cap_prob = o->stops->longest + PROBS_SPARE;
+        o->prob = malloc(o->cap_prob * sizeof(*o->prob));
+        o->top = malloc(((size_t)o->cap_prob * o->n_top + 1) * sizeof(*o->top));
+    }
+    if (o->ids_wanted) {
+        o->cap_ids = max_tokens < GATHER_IDS ? max_tokens : GATHER_IDS;
+        o->ids = malloc(((size_t)o->cap_ids + 1) * sizeof(*o->ids));
+    }
+    if (o->text == NULL || (o->logprobs && (o->prob == NULL || o->top == NULL)) ||
+        (o->ids_wanted && o->ids == NULL)) {
+        wrk_out_deinit(o);
+        return rc_fail(err, RC_NOMEM, "text buffers of an answer");
+    }
+    return RC_OK;
+}
+
+void wrk_out_deinit(struct wrk_out *o)
+{
+    free(o->text);
+    free(o->prob);
+    free(o->top);
+    free(o->ids);
+    o->text = NULL;
+    o->prob = NULL;
+    o->top = NULL;
+    o->ids = NULL;
+    o->n_text = o->n_held = 0;
+    o->n_prob = o->n_ids = 0;
+}
+
+/* Runs new bytes at the end of text through the stop strings. */
+static void judge(struct wrk_out *o, size_t n_new)
+{
+    size_t hit = 0, took;
+
+    o->n_text += n_new;
+    o->n_points += wrk_out_points(o->text + o->n_text - n_new, n_new);
+    took = wrk_stop_push(o->stops, &o->stop, o->text + o->n_text - n_new, n_new, &hit);
+    if (hit > 0) {
+        o->n_text -= n_new - took + hit;
+        o->n_held = 0;
+        o->stopped = true;
+        return;
+    }
+    o->n_held = wrk_stop_held(o->stops, &o->stop);
+}
+
+void wrk_out_push(struct wrk_out *o, int32_t token, bool end_token, float logprob,
+                  const struct wrk_top *top)
+{
+    uint64_t start = o->n_sent + o->n_text;
+    uint32_t offset = o->n_points;
+    size_t n = 0;
+
+    if (o->ids_wanted)
+        o->ids[o->n_ids++] = (uint32_t)token;
+    if (end_token)
+        return;
+    n = mdl_detok_push(&o->detok, token, o->text + o->n_text, o->cap_text - o->n_text);
+    judge(o, n);
+    if (!o->logprobs)
+        return;
+    o->prob[o->n_prob] = (struct wrk_prob){
+        .token = token,
+        .has_logprob = true,
+        .logprob = logprob,
+        .offset = offset,
+        .start = start,
+        .end = start + n,
+    };
+    if (o->n_top > 0)
+        memcpy(o->top + (size_t)o->n_prob * o->n_top, top, o->n_top * sizeof(*top));
+    o->n_prob++;
+}
+
+/* Puts n probs from `from` into a Delta. */
+static void put_probs(const struct wrk_out *o, struct wrk_delta *s, Ipc__Delta *d, uint32_t from,
+                      uint32_t n)
+{
+    size_t bytes;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct wrk_prob *p = &o->prob[from + i];
+        const struct wrk_top *t = o->top + (size_t)(from + i) * o->n_top;
+        Ipc__TokenProb *out = &s->prob[i];
+
+        ipc__token_prob__init(out);
+        out->token = (uint32_t)p->token;
+        out->logprob = p->logprob;
+        out->has_logprob = p->has_logprob;
+        out->text_offset = p->offset;
+        out->piece.data = (uint8_t *)mdl_tok_bytes(o->tok, p->token, false, &bytes);
+        out->piece.len = out->piece.data != NULL ? bytes : 0;
+        out->n_top = p->has_logprob ? o->n_top : 0;
+        out->top = &s->top_ptr[i * WRK_TOP_MAX];
+        for (uint32_t k = 0; k < out->n_top; k++) {
+            Ipc__TopProb *q = &s->top[i * WRK_TOP_MAX + k];
+
+            ipc__top_prob__init(q);
+            q->token = (uint32_t)t[k].token;
+            q->logprob = t[k].logprob;
+            q->piece.data = (uint8_t *)mdl_tok_bytes(o->tok, t[k].token, false, &bytes);
+            q->piece.len = q->piece.data != NULL ? bytes : 0;
+            out->top[k] = q;
+        }
+        s->prob_ptr[i] = out;
+    }
+    d->n_probs = n;
+    d->probs = s->prob_ptr;
+}
+
+static void drop_probs(struct wrk_out *o, uint32_t n)
+{
+    o->n_prob -= n;
+    memmove(o->prob, o->prob + n, o->n_prob * sizeof(*o->prob));
+    if (o->n_top > 0)
+        memmove(o->top, o->top + (size_t)n * o->n_top,
+                (size_t)o->n_prob * o->n_top * sizeof(*o->top));
+}
+
+static enum rc send_delta(const struct wrk_out *o, struct wrk_chan *c, Ipc__Delta *d,
+                          struct rc_err *err)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+
+    d->index = o->index;
+    f.task = o->task;
+    f.body_case = IPC__FRAME__BODY_DELTA;
+    f.delta = d;
+    return wrk_chan_send(c, &f, err);
+}
+
+/* Probs that may travel: those whose text is decided; all when the list is full,
+ * because tokens without text may come without end. */
+static uint32_t probs_due(const struct wrk_out *o, uint64_t decided)
+{
+    uint32_t n = 0;
+
+    while (n < o->n_prob && o->prob[n].end <= decided)
+        n++;
+    return n == 0 && o->n_prob == o->cap_prob ? o->n_prob : n;
+}
+
+/* At the end: what a multi-byte character left behind becomes one U+FFFD; of a
+ * completed stop string's tokens none is told. */
+static void settle(struct wrk_out *o)
+{
+    if (!o->stopped) {
+        char rest[PIECE_MAX];
+
+        if (mdl_detok_flush(&o->detok, rest, sizeof(rest)) > 0) {
+            memcpy(o->text + o->n_text, "\xef\xbf\xbd", 3);
+            judge(o, 3);
+        }
+        o->n_held = 0;
+    }
+    if (o->stopped) {
+        uint64_t end = o->n_sent + o->n_text;
+
+        while (o->n_prob > 0 && o->prob[o->n_prob - 1].start >= end &&
+               o->prob[o->n_prob - 1].end > end)
+            o->n_prob--;
+    }
+}
+
+enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c, uint32_t finish,
+                     struct rc_err *err)
+{
+    Ipc__Delta d = IPC__DELTA__INIT;
+    size_t n_text;
+    uint32_t n_prob;
+    enum rc rc;
+
+    if (finish != 0)
+        settle(o);
+    n_text = o->n_text - o->n_held;
+    n_prob = finish != 0 ? o->n_prob : probs_due(o, o->n_sent + n_text);
+    if (finish == 0 && n_text == 0 && n_prob == 0 && o->n_ids == 0)
+        return RC_OK;
+    if (finish == 0 && !o->stream && n_text < WRK_OUT_GATHER && n_prob < WRK_DELTA_PROBS &&
+        o->n_prob < o->cap_prob && o->n_ids < o->cap_ids)
+        return RC_OK;
+    while (n_prob > WRK_DELTA_PROBS) {
+        put_probs(o, s, &d, 0, WRK_DELTA_PROBS);
+        if ((rc = send_delta(o, c, &d, err)) != RC_OK)
+            return rc;
+        drop_probs(o, WRK_DELTA_PROBS);
+        n_prob -= WRK_DELTA_PROBS;
+    }
+    put_probs(o, s, &d, 0, n_prob);
+    d.text.data = (uint8_t *)o->text;
+    d.text.len = n_text;
+    d.tokens = o->ids;
+    d.n_tokens = o->n_ids;
+    d.finish = finish;
+    rc = send_delta(o, c, &d, err);
+    drop_probs(o, n_prob);
+    o->n_text -= n_text;
+    memmove(o->text, o->text + n_text, o->n_text);
+    o->n_sent += n_text;
+    o->n_ids = 0;
+    return rc;
+}
+
+/* --------------------------------------------------------------------- echo */
+
+static enum rc send_prompt(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
+                           const char *text, size_t n_bytes, struct rc_err *err)
+{
+    Ipc__Delta d = IPC__DELTA__INIT;
+    enum rc rc;
+
+    d.is_prompt = true;
+    d.text.data = (uint8_t *)text;
+    d.text.len = n_bytes;
+    put_probs(o, s, &d, 0, o->n_prob);
+    rc = send_delta(o, c, &d, err);
+    o->n_prob = 0;
+    return rc;
+}
+
+enum rc wrk_out_echo(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c, const char *text,
+                     size_t n_bytes, struct rc_err *err)
+{
+    o->n_points = wrk_out_points(text, n_bytes);
+    return send_prompt(o, s, c, text, n_bytes, err);
+}
+
+void wrk_out_push_prompt(struct wrk_out *o, int32_t token, bool has_logprob, float logprob,
+                         const struct wrk_top *top, uint32_t offset)
+{
+    o->prob[o->n_prob] = (struct wrk_prob){
+        .token = token,
+        .has_logprob = has_logprob,
+        .logprob = logprob,
+        .offset = offset,
+    };
+    if (has_logprob && o->n_top > 0)
+        memcpy(o->top + (size_t)o->n_prob * o->n_top, top, o->n_top * sizeof(*top));
+    o->n_prob++;
+}
+
+enum rc wrk_out_send_prompt(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
+                            struct rc_err *err)
+{
+    return o->n_prob > 0 ? send_prompt(o, s, c, NULL, 0, err) : RC_OK;
+}

@@ -1,0 +1,89 @@
+/* wrk_small.c - Tokenize and Detokenize: one question, one answer.
+ *
+ * Run in the tokenizing part of a step, in order of arrival. Text is bounded by
+ * the frame, ids by the vocabulary. Tests: tests/worker/test_wrk_engine.c
+ */
+#include "wrk_engine_impl.h"
+
+#include <stdlib.h>
+
+#define TOKENS_MAX (4u << 20) /* an answer is some 20 bytes a token */
+
+static enum rc tokenize(struct wrk_engine *e, const struct wrk_task *t, struct rc_err *why,
+                        struct rc_err *err)
+{
+    const Ipc__Tokenize *m = t->frame->tokenize;
+    const struct mdl_tok *tok = mdl_tok_get(e->o.mdl);
+    const struct mdl_tok_flags flags = {.add_special = m->add_special,
+                                        .parse_special = m->parse_special,
+                                        .offsets = true,
+                                        .max_tokens = TOKENS_MAX};
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Tokens out = IPC__TOKENS__INIT;
+    struct mdl_ids ids = {0};
+    ProtobufCBinaryData *pieces = NULL;
+    enum rc rc;
+
+    rc = mdl_tok_encode(tok, (const char *)m->text.data, m->text.len, &flags, &ids, why);
+    if (rc != RC_OK)
+        goto out;
+    if ((pieces = calloc(ids.n + 1, sizeof(*pieces))) == NULL) {
+        rc = rc_fail(why, RC_NOMEM, "pieces of %zu tokens", ids.n);
+        goto out;
+    }
+    for (size_t i = 0; i < ids.n; i++) {
+        size_t n = 0;
+
+        pieces[i].data = (uint8_t *)mdl_tok_piece(tok, ids.ids[i], &n);
+        pieces[i].len = pieces[i].data != NULL ? n : 0;
+    }
+    out.n_ids = ids.n;
+    out.ids = (uint32_t *)ids.ids;
+    out.n_pieces = ids.n;
+    out.pieces = pieces;
+    out.n_offsets = ids.offsets != NULL ? 2 * ids.n : 0;
+    out.offsets = ids.offsets;
+    f.task = t->id;
+    f.body_case = IPC__FRAME__BODY_TOKENS;
+    f.tokens = &out;
+    rc = wrk_chan_send(e->o.chan, &f, err);
+out:
+    free(pieces);
+    mdl_ids_deinit(&ids);
+    return rc;
+}
+
+static enum rc detokenize(struct wrk_engine *e, const struct wrk_task *t, struct rc_err *why,
+                          struct rc_err *err)
+{
+    const Ipc__Detokenize *m = t->frame->detokenize;
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Text out = IPC__TEXT__INIT;
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc;
+
+    for (size_t i = 0; i < m->n_tokens; i++)
+        if (m->tokens[i] >= e->info->vocab_size)
+            return rc_fail_what(why, RC_INVALID, "tokens", "token %zu is %u, the vocabulary has %u",
+                                i, m->tokens[i], e->info->vocab_size);
+    rc = mdl_tok_decode(mdl_tok_get(e->o.mdl), (const int32_t *)m->tokens, m->n_tokens,
+                        m->skip_special, &text, &n, why);
+    if (rc != RC_OK)
+        return rc;
+    out.text.data = (uint8_t *)text;
+    out.text.len = n;
+    f.task = t->id;
+    f.body_case = IPC__FRAME__BODY_TEXT;
+    f.text = &out;
+    rc = wrk_chan_send(e->o.chan, &f, err);
+    free(text);
+    return rc;
+}
+
+enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
+                      struct rc_err *err)
+{
+    return t->kind == IPC__FRAME__BODY_TOKENIZE ? tokenize(e, t, why, err)
+                                                : detokenize(e, t, why, err);
+}
