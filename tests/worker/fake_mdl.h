@@ -1,0 +1,360 @@
+/* fake_mdl.h - a scripted model behind mdl.h and mdl_tok.h, for the engine's tests.
+ *
+ * Its "KV cache" is real: tokens are stored through the page tables, and every
+ * wanted row's logits are a function of what is read back through them (the
+ * windowed class for the last tokens, the other for all). A wrong page, a page given
+ * to two sequences or one released too early changes the answer.
+ * Vocabulary: 1 <eos>, 2 <bos>, 16 + b the byte b, 272.. pieces of several bytes.
+ * Defining the whole of both headers here keeps the real ones out of the link.
+ */
+#ifndef TEST_WORKER_FAKE_MDL_H
+#define TEST_WORKER_FAKE_MDL_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdl.h"
+
+#define FAKE_VOCAB 300
+#define FAKE_EOS 1
+#define FAKE_BOS 2
+#define FAKE_BYTE(b) (16 + (int32_t)(unsigned char)(b))
+#define FAKE_PIECE0 272
+#define FAKE_PAGES 1024
+#define FAKE_PAGE 16
+
+struct mdl_tok {
+    const char *piece[FAKE_VOCAB - FAKE_PIECE0];
+};
+
+struct mdl {
+    struct mdl_info info;
+    struct mdl_kv_geometry geo;
+    struct mdl_tok tok;
+    int32_t cache[BE_KV_CLASSES][FAKE_PAGES][FAKE_PAGE];
+    float logits[64 * FAKE_VOCAB];
+    uint32_t max_seqs, batch_tokens;
+    const int32_t *script; /* by position: the next token; NULL = by hash */
+    int32_t bad_after;     /* token after which logits are NaN; -1 = never */
+    bool fail_pass, fail_guard;
+    uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
+    uint32_t n_encodes, most_encode_rows;
+};
+
+static inline uint64_t fake_mix(uint64_t h, uint64_t v)
+{
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+/* Logits after a sequence whose tokens are read by get(user, class, position). */
+static inline void fake_row(const struct mdl *m, int32_t (*get)(const void *, uint32_t, uint32_t),
+                            const void *user, uint32_t n, float *out)
+{
+    uint64_t h = 1;
+    uint32_t w = m->geo.cls[0].window, from = n > w ? n - w : 0;
+    int32_t last = get(user, 1, n - 1);
+
+    for (uint32_t p = from; p < n; p++)
+        h = fake_mix(h, (uint64_t)get(user, 0, p) * 3 + 1);
+    for (uint32_t p = 0; p < n; p++)
+        h = fake_mix(h, (uint64_t)get(user, 1, p));
+    for (int v = 0; v < FAKE_VOCAB; v++) {
+        uint64_t z = fake_mix(h, (uint64_t)v);
+        out[v] = (float)(z >> 40) / 1048576.0f - 8.0f; /* [-8, 8) */
+        if (v < 16 || v >= 16 + 128)
+            out[v] -= 20; /* ASCII alone, unless scripted */
+    }
+    if (m->script != NULL)
+        out[m->script[n - 1]] = 50;
+    if (last == m->bad_after)
+        out[7] = NAN;
+}
+
+struct fake_view {
+    const struct mdl *m;
+    const struct be_seq *s;
+};
+static inline int32_t fake_cached(const void *user, uint32_t c, uint32_t p)
+{
+    const struct fake_view *v = user;
+    int32_t page = v->s->pages[c][p / FAKE_PAGE];
+
+    if (page < 0 || page >= (int32_t)v->m->geo.cls[c].n_pages)
+        return -12345; /* read of a page that is not held: a wrong answer */
+    return v->m->cache[c][page][p % FAKE_PAGE];
+}
+
+enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
+                   struct rc_err *err)
+{
+    uint32_t prompt_rows = 0;
+    bool decoding = false;
+
+    m->n_passes++;
+    m->n_rows += b->n_rows;
+    if (b->n_rows > m->most_rows)
+        m->most_rows = b->n_rows;
+    if (m->fail_pass || b->n_rows > m->batch_tokens || b->n_seqs > m->max_seqs ||
+        b->n_out > m->max_seqs)
+        return rc_fail(err, RC_INTERNAL, "pass of %u rows, %u sequences, %u out", b->n_rows,
+                       b->n_seqs, b->n_out);
+    for (uint32_t i = 0; i < b->n_seqs; i++) {
+        const struct be_seq *s = &b->seqs[i];
+        if (s->n_rows > 1 || s->pos0 == 0)
+            prompt_rows += s->n_rows;
+        else
+            decoding = true;
+        for (uint32_t r = 0; r < s->n_rows; r++)
+            for (uint32_t c = 0; c < m->geo.n_classes; c++) {
+                uint32_t p = s->pos0 + r;
+                if (b->pos[s->row0 + r] != (int32_t)p)
+                    return rc_fail(err, RC_INTERNAL, "positions differ");
+                m->cache[c][s->pages[c][p / FAKE_PAGE]][p % FAKE_PAGE] = b->ids[s->row0 + r];
+            }
+    }
+    if (decoding && prompt_rows > m->most_prompt_rows_while_decoding)
+        m->most_prompt_rows_while_decoding = prompt_rows;
+    for (uint32_t k = 0; k < b->n_out; k++)
+        for (uint32_t i = 0; i < b->n_seqs; i++) {
+            const struct be_seq *s = &b->seqs[i];
+            uint32_t row = (uint32_t)b->out_rows[k];
+            struct fake_view v = {m, s};
+            if (row >= s->row0 && row < s->row0 + s->n_rows)
+                fake_row(m, fake_cached, &v, s->pos0 + (row - s->row0) + 1,
+                         m->logits + (size_t)k * FAKE_VOCAB);
+        }
+    *logits = m->logits;
+    return RC_OK;
+}
+
+static inline struct mdl *fake_new(uint32_t ctx, uint32_t max_seqs, uint32_t batch_tokens)
+{
+    struct mdl *m = calloc(1, sizeof(*m));
+
+    m->info.can_generate = m->info.can_embed = m->info.has_chat_template = true;
+    m->info.ctx_tokens = m->info.max_input_tokens = ctx;
+    m->info.vocab_size = FAKE_VOCAB;
+    m->info.embed_dim = 8;
+    m->geo.page_tokens = FAKE_PAGE;
+    m->geo.n_classes = 2;
+    m->geo.cls[0].window = 24;
+    m->geo.cls[0].n_pages = m->geo.cls[1].n_pages = FAKE_PAGES;
+    m->geo.cls[0].page_bytes = m->geo.cls[1].page_bytes = 64;
+    m->max_seqs = max_seqs;
+    m->batch_tokens = batch_tokens;
+    m->bad_after = -1;
+    return m;
+}
+
+const struct mdl_info *mdl_info_get(const struct mdl *m)
+{
+    return &m->info;
+}
+const struct mdl_tok *mdl_tok_get(const struct mdl *m)
+{
+    return &m->tok;
+}
+const struct mdl_kv_geometry *mdl_kv(const struct mdl *m)
+{
+    return &m->geo;
+}
+enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
+{
+    return m->fail_guard ? rc_fail(err, RC_WEIGHT_IO, "the weights shrank") : RC_OK;
+}
+const int32_t *mdl_eos(const struct mdl *m, size_t *n)
+{
+    static const int32_t eos[] = {FAKE_EOS};
+    (void)m;
+    *n = 1;
+    return eos;
+}
+enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n, bool open,
+                 size_t max_tokens, struct mdl_ids *out, struct rc_err *err)
+{
+    (void)m;
+    (void)open;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < msgs[i].n_bytes; k++) {
+            if (out->n >= max_tokens)
+                return rc_fail(err, RC_TOO_LARGE, "too many tokens");
+            mdl_ids_push(out, FAKE_BYTE(msgs[i].content[k]), NULL);
+        }
+    return RC_OK;
+}
+
+/* ---------------------------------------------------------------- embedding */
+
+enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n, const char *task_type,
+                         bool truncate, bool *truncated, struct mdl_ids *out, struct rc_err *err)
+{
+    (void)task_type;
+    if (n > 0 && text[0] == '!')
+        return rc_fail(err, RC_INVALID, "bad text");
+    if (n > m->info.max_input_tokens && !truncate) {
+        rc_fail(err, RC_TOO_LARGE, "%zu tokens", n);
+        err->n = n;
+        err->limit = m->info.max_input_tokens;
+        return RC_TOO_LARGE;
+    }
+    if (n > m->info.max_input_tokens) {
+        n = m->info.max_input_tokens;
+        *truncated = true;
+    }
+    for (size_t i = 0; i < n; i++)
+        mdl_ids_push(out, FAKE_BYTE(text[i]), NULL);
+    return RC_OK;
+}
+static inline void fake_vector(const int32_t *ids, uint32_t n, float *out)
+{
+    double sum = 0;
+    uint64_t h = 5;
+
+    for (uint32_t i = 0; i < n; i++)
+        h = fake_mix(h, (uint64_t)ids[i]);
+    for (int d = 0; d < 8; d++) {
+        out[d] = (float)(fake_mix(h, (uint64_t)d) >> 40) / 16777216.0f + 0.01f;
+        sum += (double)out[d] * out[d];
+    }
+    for (int d = 0; d < 8; d++)
+        out[d] = (float)(out[d] / sqrt(sum));
+    if (n > 0 && ids[0] == FAKE_BYTE('?'))
+        out[3] = NAN;
+}
+enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *off,
+                   float *out, struct rc_err *err)
+{
+    m->n_encodes++;
+    if (off[n_seqs] > m->most_encode_rows)
+        m->most_encode_rows = off[n_seqs];
+    if (m->fail_pass || off[n_seqs] > m->batch_tokens || n_seqs > 16)
+        return rc_fail(err, RC_INTERNAL, "encode of %u rows", off[n_seqs]);
+    for (uint32_t s = 0; s < n_seqs; s++)
+        fake_vector(ids + off[s], off[s + 1] - off[s], out + (size_t)s * 8);
+    return RC_OK;
+}
+uint32_t mdl_encode_max_seqs(const struct mdl *m)
+{
+    (void)m;
+    return 16;
+}
+enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+{
+    (void)m;
+    return dims <= 8 ? RC_OK : rc_fail_what(err, RC_INVALID, "dimensions", "at most 8");
+}
+
+/* ---------------------------------------------------------------- tokenizer */
+
+enum rc mdl_ids_push(struct mdl_ids *v, int32_t id, struct rc_err *err)
+{
+    (void)err;
+    if (v->n == v->cap)
+        v->ids = realloc(v->ids, (v->cap = v->cap == 0 ? 64 : v->cap * 2) * sizeof(int32_t));
+    v->ids[v->n++] = id;
+    return RC_OK;
+}
+void mdl_ids_deinit(struct mdl_ids *v)
+{
+    free(v->ids);
+    free(v->offsets);
+    memset(v, 0, sizeof(*v));
+}
+enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
+                       const struct mdl_tok_flags *f, struct mdl_ids *out, struct rc_err *err)
+{
+    (void)t;
+    if (f->max_tokens != 0 && n + f->add_special > f->max_tokens) {
+        rc_fail_what(err, RC_TOO_LARGE, "prompt", "the prompt has %zu tokens", n);
+        if (err != NULL) {
+            err->n = n + f->add_special;
+            err->limit = f->max_tokens;
+        }
+        return RC_TOO_LARGE;
+    }
+    if (f->add_special)
+        mdl_ids_push(out, FAKE_BOS, err);
+    for (size_t i = 0; i < n; i++)
+        mdl_ids_push(out, FAKE_BYTE(text[i]), err);
+    return RC_OK;
+}
+const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t *n)
+{
+    static char bytes[256];
+    const char *s = id == FAKE_EOS ? "<eos>" : id == FAKE_BOS ? "<bos>" : "";
+
+    if (id >= FAKE_BYTE(0) && id <= FAKE_BYTE(255)) {
+        bytes[id - 16] = (char)(id - 16);
+        *n = 1;
+        return &bytes[id - 16];
+    }
+    if (id >= FAKE_PIECE0 && t->piece[id - FAKE_PIECE0] != NULL)
+        s = t->piece[id - FAKE_PIECE0];
+    else if (skip)
+        s = "";
+    *n = strlen(s);
+    return s;
+}
+const char *mdl_tok_piece(const struct mdl_tok *t, int32_t id, size_t *n)
+{
+    return mdl_tok_bytes(t, id, false, n);
+}
+enum rc mdl_tok_decode(const struct mdl_tok *t, const int32_t *ids, size_t n, bool skip, char **out,
+                       size_t *n_bytes, struct rc_err *err)
+{
+    char *s = calloc(1, n * 64 + 1);
+    size_t at = 0, k;
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        const char *p = mdl_tok_bytes(t, ids[i], skip, &k);
+        memcpy(s + at, p, k);
+        at += k;
+    }
+    *out = s;
+    *n_bytes = at;
+    return RC_OK;
+}
+void mdl_detok_init(struct mdl_detok *d, const struct mdl_tok *t, bool skip)
+{
+    memset(d, 0, sizeof(*d));
+    d->tok = t;
+    d->skip_special = skip;
+}
+size_t mdl_detok_push(struct mdl_detok *d, int32_t id, char *out, size_t cap)
+{
+    size_t n, at = 0;
+    const char *s = mdl_tok_bytes(d->tok, id, d->skip_special, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned char b = (unsigned char)s[i];
+        uint32_t want;
+
+        if (d->n_held == 0 && b < 0x80) {
+            if (at < cap)
+                out[at++] = (char)b;
+            continue;
+        }
+        d->held[d->n_held++] = b;
+        want = d->held[0] >= 0xf0 ? 4 : d->held[0] >= 0xe0 ? 3 : 2;
+        if (d->n_held == want && at + want <= cap) {
+            memcpy(out + at, d->held, want);
+            at += want;
+            d->n_held = 0;
+        }
+    }
+    return at;
+}
+size_t mdl_detok_flush(struct mdl_detok *d, char *out, size_t cap)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < d->n_held && at + 3 <= cap; i++, at += 3)
+        memcpy(out + at, "\xef\xbf\xbd", 3);
+    d->n_held = 0;
+    return at;
+}
+
+#endif
