@@ -47,7 +47,10 @@ enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err)
     if (!e->info->can_embed)
         return RC_OK;
     e->max_embed_seqs = mdl_encode_max_seqs(e->o.mdl);
-    e->embed_ids = calloc(e->o.batch_tokens, sizeof(*e->embed_ids));
+    /* mdl_encode takes any number; a pass holds at least the longest input */
+    e->embed_rows = e->o.batch_tokens > e->info->max_input_tokens ? e->o.batch_tokens
+                                                                  : e->info->max_input_tokens;
+    e->embed_ids = calloc(e->embed_rows, sizeof(*e->embed_ids));
     e->embed_offsets = calloc((size_t)e->max_embed_seqs + 1, sizeof(*e->embed_offsets));
     e->embed_out = calloc((size_t)e->max_embed_seqs * e->info->embed_dim, sizeof(float));
     e->pick = calloc(e->max_embed_seqs, sizeof(*e->pick));
@@ -181,11 +184,11 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
                              in->text.len, q->task_type, q->truncate, &it->truncated, &m->ids, why);
     if (rc == RC_OK && m->ids.n == from)
         rc = rc_fail_what(why, RC_INVALID, "input", "the input has no tokens");
-    if (rc == RC_OK && m->ids.n - from > e->o.batch_tokens) {
+    if (rc == RC_OK && m->ids.n - from > e->embed_rows) {
         rc = rc_fail_what(why, RC_LIMIT, "input", "%zu tokens, this worker's batch holds %u",
-                          m->ids.n - from, e->o.batch_tokens);
+                          m->ids.n - from, e->embed_rows);
         why->n = m->ids.n - from;
-        why->limit = e->o.batch_tokens;
+        why->limit = e->embed_rows;
     }
     if (rc != RC_OK) {
         m->ids.n = from;
@@ -415,7 +418,7 @@ static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
 
 enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err)
 {
-    uint32_t max_rows = e->o.batch_tokens, n;
+    uint32_t max_rows = e->embed_rows, n;
     enum rc rc;
 
     if (!e->info->can_embed)

@@ -70,7 +70,7 @@ struct wrk_engine {
     uint32_t *embed_offsets;
     float *embed_out;
     struct wrk_embed_pick *pick;
-    uint32_t max_embed_seqs;
+    uint32_t max_embed_seqs, embed_rows;
 
     uint64_t n_steps, n_prefill, n_decode, n_cancelled, n_embed_tokens;
     uint64_t stats_us, growths_at_start;

@@ -19,15 +19,20 @@
 #include <unistd.h>
 
 #include "wrk_chan.h"
+#include "wrk_engine.h"
+#include "wrk_load.h"
 #include "wrk_log.h"
 
+#define QUEUE_DEFAULT 256u
 #define FRAMES_PER_TURN 64
+#define STATS_US 100000u
+#define PROGRESS_US 50000u
 
 enum state {
     FRESH = 1,
     HELLOD = 2,
     READY = 4,
-    BUSY = 8,
+    BUSY = 8, /* READY with tasks */
     DRAINING = 16,
 };
 
@@ -37,56 +42,196 @@ struct wrk {
     enum state state;
     bool stop; /* flush what waits, then exit with `status` */
     int status;
+    Ipc__Frame *hello; /* its words and budgets */
+    struct wrk_loaded model;
+    struct wrk_engine *engine; /* NULL before the load */
+    bool idle_told;            /* Stats were sent since the last step */
+    uint64_t progress_us;
 };
 
-/* ----------------------------------------------------------------- handlers */
+/* ------------------------------------------------------------------ loading */
 
-static enum rc on_hello(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+/* Runs inside the load: tells how far it is, and ends at once if nobody waits. */
+static void on_progress(void *user, const char *stage, uint64_t done, uint64_t total)
 {
-    const Ipc__Hello *h = f->hello;
+    struct wrk *w = user;
+    struct pollfd p = {.fd = w->chan.fd, .events = 0};
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Progress m = IPC__PROGRESS__INIT;
+    uint64_t now = wrk_now_us();
+
+    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0)
+        _exit(WRK_EXIT_OK);
+    if (now - w->progress_us < PROGRESS_US && done < total)
+        return;
+    w->progress_us = now;
+    m.stage = (char *)stage;
+    m.done = done;
+    m.total = total;
+    f.body_case = IPC__FRAME__BODY_PROGRESS;
+    f.progress = &m;
+    wrk_chan_send(&w->chan, &f, NULL); /* a failure shows at the next send */
+    wrk_chan_flush(&w->chan, NULL);
+}
+
+static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
+{
+    l->family = (char *)i->family;
+    l->arch = (char *)i->arch;
+    l->quant = (char *)i->quant;
+    l->can_generate = i->can_generate;
+    l->can_embed = i->can_embed;
+    l->has_chat_template = i->has_chat_template;
+    l->ctx_tokens = i->ctx_tokens;
+    l->train_ctx_tokens = i->train_ctx_tokens;
+    l->embed_dim = i->embed_dim;
+    l->vocab_size = i->vocab_size;
+    l->n_params = i->n_params;
+    l->weight_bytes = i->weight_bytes;
+    l->kv_bytes = i->kv_bytes;
+    l->workspace_bytes = i->workspace_bytes;
+    l->default_prompt = (char *)i->default_prompt;
+}
+
+static enum rc send_loaded(struct wrk *w, const Ipc__Loaded *l, struct rc_err *err)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+
+    f.body_case = IPC__FRAME__BODY_LOADED;
+    f.loaded = (Ipc__Loaded *)l;
+    return wrk_chan_send(&w->chan, &f, err);
+}
+
+static enum rc probe(struct wrk *w, struct rc_err *why, struct rc_err *err)
+{
+    Ipc__Loaded l = IPC__LOADED__INIT;
+    struct mdl_info info;
+    enum rc rc;
+
+    memset(&info, 0, sizeof(info));
+    if ((rc = mdl_probe(&info, w->o->root_fd, why)) != RC_OK)
+        return rc;
+    loaded_from_info(&l, &info);
+    l.probe_only = true;
+    return send_loaded(w, &l, err);
+}
+
+static enum rc load(struct wrk *w, struct rc_err *why)
+{
+    const Ipc__Hello *h = w->hello->hello;
+    const Ipc__Budgets none = IPC__BUDGETS__INIT, *b = h->budgets != NULL ? h->budgets : &none;
+    const struct wrk_load_opts o = {
+        .backend = h->backend,
+        .kv_dtype = h->kv_dtype,
+        .cpu_level = h->cpu_level,
+        .f32_gemm = h->f32_gemm,
+        .weight_bytes = b->weight_bytes,
+        .kv_bytes = b->kv_bytes,
+        .workspace_bytes = b->workspace_bytes,
+        .n_threads = b->threads != 0 ? b->threads : w->o->n_threads,
+        .max_seqs = b->max_seqs,
+        .ctx_tokens = b->ctx_tokens,
+        .batch_tokens = b->batch_tokens,
+        .seal = w->o->sandbox == WRK_SANDBOX_STRICT,
+        .progress = on_progress,
+        .user = w,
+    };
+    struct wrk_engine_opts e = {.chan = &w->chan,
+                                .max_queue = b->max_queue != 0 ? b->max_queue : QUEUE_DEFAULT};
+    enum rc rc = wrk_load(&w->model, w->o->root_fd, &o, why);
+
+    if (rc != RC_OK)
+        return rc;
+    e.mdl = w->model.mdl;
+    e.be = w->model.be;
+    e.max_seqs = w->model.max_seqs;
+    e.batch_tokens = w->model.batch_tokens;
+    return wrk_engine_new(&w->engine, &e, why);
+}
+
+static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
+{
+    const struct mdl_info *i = mdl_info_get(w->model.mdl);
+    Ipc__Loaded l = IPC__LOADED__INIT;
+    struct be_stats s;
+
+    memset(&s, 0, sizeof(s));
+    be_ctx_stats(w->model.be, &s);
+    loaded_from_info(&l, i);
+    l.backend = w->hello->hello->backend[0] != '\0' ? w->hello->hello->backend : (char *)"cpu";
+    l.kernels = s.kernels;
+    l.weight_bytes = s.weight_bytes;
+    l.kv_bytes = s.kv_bytes;
+    l.workspace_bytes = s.workspace_bytes;
+    l.max_seqs = w->model.max_seqs;
+    l.threads = s.n_threads;
+    return send_loaded(w, &l, err);
+}
+
+/* ----------------------------------------------------------------- handlers
+ * A handler that keeps the frame writes NULL to *f. */
+
+static enum rc on_hello(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
+{
+    const Ipc__Hello *h = (*f)->hello;
 
     if (h->version != IPC_VERSION)
         return rc_fail(err, RC_STATE,
                        "the front speaks protocol %u, this worker %u: install "
                        "inferd and inferd-worker of one version",
                        h->version, IPC_VERSION);
+    w->hello = *f;
+    *f = NULL;
     w->state = HELLOD;
     return RC_OK;
 }
 
-static enum rc on_load(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+static enum rc on_load(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
     struct rc_err why = RC_ERR_INIT;
+    enum rc rc;
 
-    rc_fail(&why, RC_UNSUPPORTED, "this build has no model family");
-    w->stop = true;
-    return wrk_chan_error(&w->chan, f->task, &why, err);
+    if ((*f)->load->probe_only)
+        rc = probe(w, &why, err);
+    else if ((rc = load(w, &why)) == RC_OK)
+        w->state = READY;
+    if (rc == RC_CLOSED)
+        return rc;
+    if (rc != RC_OK) {
+        w->stop = true; /* it said why: exit status 0 */
+        return wrk_chan_error(&w->chan, 0, &why, err);
+    }
+    return w->state == READY ? tell_loaded(w, err) : RC_OK;
 }
 
-static enum rc on_echo(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+static enum rc on_task(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
+{
+    Ipc__Frame *mine = *f;
+
+    *f = NULL;
+    return wrk_engine_submit(w->engine, mine, err);
+}
+
+static enum rc on_echo(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
     Ipc__Frame out = IPC__FRAME__INIT;
 
-    out.task = f->task;
+    out.task = (*f)->task;
     out.body_case = IPC__FRAME__BODY_ECHOED;
-    out.echoed = f->echo;
+    out.echoed = (*f)->echo;
     return wrk_chan_send(&w->chan, &out, err);
 }
 
-static enum rc on_cancel(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+static enum rc on_cancel(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
-    (void)w;
-    (void)f;
-    (void)err;
-    return RC_OK; /* no task outlives its handler yet */
+    return w->engine != NULL ? wrk_engine_cancel(w->engine, (*f)->task, err) : RC_OK;
 }
 
-static enum rc on_drain(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+static enum rc on_drain(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
     (void)f;
     (void)err;
     w->state = DRAINING;
-    w->stop = true;
     return RC_OK;
 }
 
@@ -94,15 +239,24 @@ static const struct wrk_cmd {
     Ipc__Frame__BodyCase body;
     const char *name;
     unsigned while_state;
-    enum rc (*run)(struct wrk *w, const Ipc__Frame *f, struct rc_err *err);
+    enum rc (*run)(struct wrk *w, Ipc__Frame **f, struct rc_err *err);
 } wrk_cmds[] = {
     /* message                      allowed while                      handler */
     {IPC__FRAME__BODY_HELLO, "Hello", FRESH, on_hello},
     {IPC__FRAME__BODY_LOAD, "Load", HELLOD, on_load},
+    {IPC__FRAME__BODY_GENERATE, "Generate", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_EMBED, "Embed", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_TOKENIZE, "Tokenize", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_ECHO, "Echo", HELLOD | READY | BUSY, on_echo},
     {IPC__FRAME__BODY_CANCEL, "Cancel", READY | BUSY | DRAINING, on_cancel},
     {IPC__FRAME__BODY_DRAIN, "Drain", HELLOD | READY | BUSY | DRAINING, on_drain},
 };
+
+static enum state state_of(const struct wrk *w)
+{
+    return w->state == READY && wrk_engine_busy(w->engine) ? BUSY : w->state;
+}
 
 static const char *state_name(enum state s)
 {
@@ -113,19 +267,19 @@ static const char *state_name(enum state s)
                          : "draining";
 }
 
-static enum rc dispatch(struct wrk *w, const Ipc__Frame *f, struct rc_err *err)
+static enum rc dispatch(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
     for (size_t i = 0; i < sizeof(wrk_cmds) / sizeof(wrk_cmds[0]); i++) {
         const struct wrk_cmd *c = &wrk_cmds[i];
 
-        if (c->body != f->body_case)
+        if (c->body != (*f)->body_case)
             continue;
-        if ((c->while_state & w->state) == 0)
+        if ((c->while_state & state_of(w)) == 0)
             return rc_fail(err, RC_STATE, "message %s is not legal while %s", c->name,
-                           state_name(w->state));
+                           state_name(state_of(w)));
         return c->run(w, f, err);
     }
-    return rc_fail(err, RC_STATE, "message %d is not for a worker", (int)f->body_case);
+    return rc_fail(err, RC_STATE, "message %d is not for a worker", (int)(*f)->body_case);
 }
 
 /* --------------------------------------------------------------------- loop */
@@ -139,12 +293,45 @@ static enum rc drain_channel(struct wrk *w, struct rc_err *err)
 
         if (rc != RC_OK)
             return rc;
-        rc = dispatch(w, f, err);
-        ipc__frame__free_unpacked(f, NULL);
+        rc = dispatch(w, &f, err);
+        if (f != NULL)
+            ipc__frame__free_unpacked(f, NULL);
         if (rc != RC_OK)
             return rc;
     }
     return RC_OK;
+}
+
+/* Milliseconds poll may sleep: none while there is work, until the next Stats while
+ * the last are older than the last step, else for ever. */
+static int patience(const struct wrk *w, bool work)
+{
+    if (work)
+        return 0;
+    return w->engine != NULL && !w->idle_told ? (int)(STATS_US / 1000) : -1;
+}
+
+static enum rc turn(struct wrk *w, bool work, struct rc_err *err)
+{
+    enum rc rc;
+
+    if (work) {
+        w->idle_told = false;
+        if ((rc = wrk_engine_step(w->engine, err)) != RC_OK)
+            return rc;
+        return wrk_engine_stats(w->engine, STATS_US, err);
+    }
+    if (w->engine != NULL && !w->idle_told && !wrk_chan_waiting(&w->chan)) {
+        w->idle_told = true;
+        return wrk_engine_stats(w->engine, 0, err);
+    }
+    return RC_OK;
+}
+
+static bool has_work(const struct wrk *w)
+{
+    return w->engine != NULL && !w->stop && !wrk_chan_waiting(&w->chan) &&
+           wrk_engine_busy(w->engine);
 }
 
 static enum rc loop(struct wrk *w, struct rc_err *err)
@@ -154,16 +341,21 @@ static enum rc loop(struct wrk *w, struct rc_err *err)
     while (!w->stop || wrk_chan_waiting(&w->chan)) {
         bool blocked = wrk_chan_waiting(&w->chan);
         struct pollfd p = {.fd = w->chan.fd, .events = blocked ? POLLOUT : POLLIN};
+        int n = poll(&p, 1, blocked ? -1 : patience(w, has_work(w)));
 
-        if (poll(&p, 1, -1) < 0 && errno != EINTR)
+        if (n < 0 && errno != EINTR)
             return rc_fail(err, RC_IO, "poll: %s", strerror(errno));
         if (blocked) {
             if ((rc = wrk_chan_flush(&w->chan, err)) != RC_OK && rc != RC_AGAIN)
                 return rc;
             continue;
         }
-        if (p.revents != 0 && (rc = drain_channel(w, err)) != RC_OK && rc != RC_AGAIN)
+        if (n > 0 && (rc = drain_channel(w, err)) != RC_OK && rc != RC_AGAIN)
             return rc;
+        if ((n == 0 || has_work(w)) && (rc = turn(w, has_work(w), err)) != RC_OK)
+            return rc;
+        if (w->state == DRAINING && (w->engine == NULL || !wrk_engine_busy(w->engine)))
+            w->stop = true;
     }
     return RC_OK;
 }
@@ -196,13 +388,14 @@ static int ended(struct wrk *w, enum rc rc, const struct rc_err *err)
     if (rc == RC_OK || rc == RC_CLOSED)
         return w->status;
     wrk_log("ends: %s: %s", rc_name(rc), err->msg);
+    wrk_chan_flush(&w->chan, NULL); /* what tasks were told, as far as it goes */
     return rc == RC_STATE || rc == RC_FORMAT || rc == RC_TOO_LARGE ? WRK_EXIT_PROTOCOL
                                                                    : WRK_EXIT_FAULT;
 }
 
 int wrk_serve(const struct wrk_serve_opts *o)
 {
-    struct wrk w = {.o = o, .state = FRESH};
+    struct wrk w = {.o = o, .state = FRESH, .idle_told = true};
     struct wrk_sandbox_report report;
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
@@ -216,6 +409,10 @@ int wrk_serve(const struct wrk_serve_opts *o)
         (rc = send_ready(&w, &report, &err)) == RC_OK)
         rc = loop(&w, &err);
     w.status = ended(&w, rc, &err);
+    wrk_engine_free(&w.engine);
+    wrk_unload(&w.model);
+    if (w.hello != NULL)
+        ipc__frame__free_unpacked(w.hello, NULL);
     wrk_chan_deinit(&w.chan);
     return w.status;
 }

@@ -1,0 +1,82 @@
+/* wrk_load.c - defaults, backend, sealed threads, model.
+ *
+ * Always true: the thread pool stands and new threads are forbidden before the
+ * first byte of a model is parsed. Tests: tests/worker/test_wrk_model_golden.c
+ */
+#include "wrk_load.h"
+
+#include <string.h>
+
+#include "wrk_sandbox.h"
+
+static const char *word(const char *s)
+{
+    return s != NULL && s[0] != '\0' ? s : NULL;
+}
+
+static uint32_t bounded(uint32_t v, uint32_t dflt, uint32_t max)
+{
+    return v == 0 ? dflt : v > max ? max : v;
+}
+
+static enum rc kv_type(const char *s, enum be_dtype *out, struct rc_err *err)
+{
+    if (word(s) == NULL || strcmp(s, "f16") == 0)
+        *out = BE_F16;
+    else if (strcmp(s, "f32") == 0)
+        *out = BE_F32;
+    else
+        return rc_fail_what(err, RC_INVALID, "kv_dtype", "kv_dtype '%s', expected f16 or f32", s);
+    return RC_OK;
+}
+
+enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts *o,
+                 struct rc_err *err)
+{
+    struct wrk_loaded l = {.max_seqs = bounded(o->max_seqs, WRK_SEQS_DEFAULT, WRK_SEQS_MAX),
+                           .batch_tokens =
+                               bounded(o->batch_tokens, WRK_BATCH_DEFAULT, WRK_BATCH_MAX)};
+    const struct be_opts be = {
+        .backend = word(o->backend) != NULL ? o->backend : "cpu",
+        .n_threads = o->n_threads,
+        .workspace_bytes = o->workspace_bytes,
+        .cpu_level = word(o->cpu_level),
+        .f32_gemm = word(o->f32_gemm),
+    };
+    struct mdl_opts m = {
+        .ctx_tokens = o->ctx_tokens,
+        .kv_bytes = o->kv_bytes != 0 ? o->kv_bytes : WRK_KV_DEFAULT,
+        .weight_bytes = o->weight_bytes,
+        .workspace_bytes = o->workspace_bytes,
+        .progress = o->progress,
+        .progress_user = o->user,
+    };
+    enum rc rc;
+
+    if (l.batch_tokens < l.max_seqs) /* every sequence has a row in every pass */
+        l.batch_tokens = l.max_seqs;
+    m.max_seqs = l.max_seqs;
+    m.batch_tokens = l.batch_tokens;
+    if ((rc = kv_type(o->kv_dtype, &m.kv_dtype, err)) != RC_OK)
+        return rc;
+    if ((rc = be_ctx_new(&l.be, &be, err)) != RC_OK)
+        return rc;
+    if (o->seal && (rc = wrk_sandbox_seal(err)) != RC_OK)
+        goto out;
+    rc = mdl_open(&l.mdl, root_fd, l.be, &m, err);
+    if (rc == RC_OK)
+        be_ctx_seal(l.be);
+out:
+    if (rc == RC_OK)
+        *out = l;
+    else
+        wrk_unload(&l);
+    return rc;
+}
+
+void wrk_unload(struct wrk_loaded *l)
+{
+    mdl_close(&l->mdl);
+    if (l->be != NULL)
+        be_ctx_free(&l->be);
+}

@@ -1,0 +1,40 @@
+/* wrk_load.h - from a root descriptor to a model on a backend.
+ *
+ * Shared by serving and benchmarking. Page: docs/worker.md.
+ * Tests: tests/worker/test_wrk_model_golden.c
+ */
+#ifndef INFERD_WRK_LOAD_H
+#define INFERD_WRK_LOAD_H
+
+#include "be.h"
+#include "mdl.h"
+
+/* Words and budgets as the front or the command line gave them; 0, NULL or "" is
+ * "not told" and takes a default. */
+struct wrk_load_opts {
+    const char *backend, *kv_dtype, *cpu_level, *f32_gemm;
+    uint64_t weight_bytes, kv_bytes, workspace_bytes;
+    uint32_t n_threads, max_seqs, ctx_tokens, batch_tokens;
+    bool seal; /* forbid new threads once the pool stands */
+    void (*progress)(void *user, const char *stage, uint64_t done, uint64_t total);
+    void *user;
+};
+struct wrk_loaded {
+    struct be_ctx *be;
+    struct mdl *mdl;
+    uint32_t max_seqs, batch_tokens; /* in force */
+};
+
+#define WRK_SEQS_DEFAULT 8u
+#define WRK_SEQS_MAX 256u
+#define WRK_BATCH_DEFAULT 512u
+#define WRK_BATCH_MAX 8192u
+#define WRK_KV_DEFAULT (512ull << 20)
+
+/* Errors: RC_INVALID a word of the options, those of be_ctx_new and mdl_open,
+ * RC_UNSUPPORTED the threads could not be sealed. */
+enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts *o,
+                 struct rc_err *err);
+void wrk_unload(struct wrk_loaded *l);
+
+#endif
