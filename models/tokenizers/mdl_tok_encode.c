@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+#define BLOCK_BYTES 4096
+
 /* --------------------------------------------------------------------- ids */
 
 void mdl_ids_deinit(struct mdl_ids *v)
@@ -240,9 +242,9 @@ static enum rc run_words(struct tok_run *r, size_t from, size_t to)
     return rc_fail(r->err, RC_INTERNAL, "unknown pre-tokenizer");
 }
 
-/* Raw text between two added tokens. first_cp: its place in the input. */
-static enum rc run_stretch(struct tok_run *r, const char *s, size_t n, uint32_t first_cp,
-                           bool prefix_space)
+/* Part of a stretch (or all of it). first_cp: its place in the input. */
+static enum rc run_block(struct tok_run *r, const char *s, size_t n, uint32_t first_cp,
+                         bool prefix_space)
 {
     const struct mdl_tok *t = r->t;
     bool src = r->flags->offsets;
@@ -293,6 +295,30 @@ static uint32_t count_cps(const char *s, size_t n)
     for (size_t i = 0; i < n; i++)
         c += ((unsigned char)s[i] & 0xC0) != 0x80;
     return c;
+}
+
+/* Raw text between two added tokens. Where words end at a space whatever stands
+ * around it, a long text is taken in blocks: it stops early when there are too
+ * many tokens, and needs little memory. */
+static enum rc run_stretch(struct tok_run *r, const char *s, size_t n, uint32_t first_cp,
+                           bool prefix_space)
+{
+    const struct mdl_tok *t = r->t;
+    bool blocks = t->n_pres && t->pres[0].kind == TOK_PRE_BERT && !t->normed.any &&
+                  (t->n_norms == 0 || (t->n_norms == 1 && t->norms[0].kind == TOK_NORM_BERT));
+    enum rc rc = RC_OK;
+
+    for (size_t from = 0, to; from < n && rc == RC_OK; from = to) {
+        to = n;
+        if (blocks && n - from > BLOCK_BYTES) {
+            const char *sp = memchr(s + from + BLOCK_BYTES, ' ', n - from - BLOCK_BYTES);
+            to = sp ? (size_t)(sp - s) : n;
+        }
+        rc = run_block(r, s + from, to - from, first_cp, prefix_space && from == 0);
+        if (r->flags->offsets)
+            first_cp += count_cps(s + from, to - from);
+    }
+    return rc;
 }
 
 static enum rc run_text(struct tok_run *r, const char *s, size_t n)

@@ -7,8 +7,6 @@
  */
 #include "mdl_tok_impl.h"
 
-#include "mdl_file_impl.h"
-
 #include <stdlib.h>
 
 #define KEY(x) "tokenizer.ggml." x

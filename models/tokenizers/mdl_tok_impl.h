@@ -11,7 +11,7 @@
 
 #include "mdl_tok.h"
 
-#include <string.h>
+#include "mdl_file_impl.h"
 
 #define TOK_MAX_IDS (1u << 22)
 #define TOK_MAX_STEPS 8
@@ -34,8 +34,11 @@ struct tok_vocab {
     char *arena;     /* spellings, one after the other */
     uint32_t *at;    /* n_ids + 1 */
     uint8_t *flags;  /* enum tok_flag */
-    uint32_t *slots; /* id + 1 by spelling */
+    struct tok_slot {
+        uint32_t id, tag; /* id + 1, 0 empty; upper half of the hash */
+    } *slots;             /* by spelling */
     uint32_t mask;
+    struct mdl_seed seed;
     uint32_t longest; /* bytes */
 };
 

@@ -7,8 +7,6 @@
  */
 #include "mdl_tok_impl.h"
 
-#include "mdl_file_impl.h"
-
 #include <jansson.h>
 #include <stdlib.h>
 

@@ -6,37 +6,37 @@
  */
 #include "mdl_tok_impl.h"
 
-#include "mdl_file_impl.h"
-
 #include <stdlib.h>
+
+/* The slot of a spelling, or the empty one where it would go. */
+static struct tok_slot *slot_of(const struct tok_vocab *v, const char *s, size_t n)
+{
+    uint64_t h = mdl_hash_bytes(v->seed, s, n);
+    uint32_t i = (uint32_t)h & v->mask, tag = (uint32_t)(h >> 32), len;
+
+    for (; v->slots[i].id; i = (i + 1) & v->mask) {
+        if (v->slots[i].tag != tag)
+            continue;
+        const char *p = tok_vocab_at(v, v->slots[i].id - 1, &len);
+        if (len == n && memcmp(p, s, n) == 0)
+            break;
+    }
+    return &v->slots[i];
+}
 
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n)
 {
-    uint32_t i, slot, len;
-
-    if (n > v->longest)
-        return -1;
-    i = (uint32_t)mdl_hash_bytes(s, n) & v->mask;
-    for (; (slot = v->slots[i]) != 0; i = (i + 1) & v->mask) {
-        const char *p = tok_vocab_at(v, slot - 1, &len);
-        if (len == n && memcmp(p, s, n) == 0)
-            return (int32_t)(slot - 1);
-    }
-    return -1;
+    return n > v->longest ? -1 : (int32_t)slot_of(v, s, n)->id - 1;
 }
 
 static void insert(struct tok_vocab *v, uint32_t id)
 {
-    uint32_t n, len, i, slot;
+    uint32_t n;
     const char *s = tok_vocab_at(v, id, &n);
+    struct tok_slot *slot = slot_of(v, s, n);
 
-    for (i = (uint32_t)mdl_hash_bytes(s, n) & v->mask; (slot = v->slots[i]) != 0;
-         i = (i + 1) & v->mask) {
-        const char *p = tok_vocab_at(v, slot - 1, &len);
-        if (len == n && memcmp(p, s, n) == 0)
-            break;
-    }
-    v->slots[i] = id + 1;
+    slot->id = id + 1;
+    slot->tag = (uint32_t)(mdl_hash_bytes(v->seed, s, n) >> 32);
 }
 
 enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t n_ids,
@@ -61,6 +61,7 @@ enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t
     if (total > UINT32_MAX || !v->arena || !v->at || !v->flags || !v->slots)
         return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %u pieces", n_ids);
     v->mask = cap - 1;
+    v->seed = mdl_hash_seed();
     v->n_ids = n_ids;
     v->at[0] = 0;
     for (uint32_t i = 0; i < n_ids; i++) {

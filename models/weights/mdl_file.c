@@ -53,28 +53,14 @@ const char *mdl_show(char *buf, size_t cap, const char *s, size_t n)
     return buf;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
+struct mdl_seed mdl_hash_seed(void)
 {
-    __uint128_t m = (__uint128_t)a * b;
-
-    return (uint64_t)m ^ (uint64_t)(m >> 64);
-}
-
-uint64_t mdl_hash_bytes(const void *p, size_t n)
-{
-    const uint8_t *s = p;
-    uint64_t seed[2], h, v;
+    struct mdl_seed seed;
 
     /* 16 random bytes the kernel gave this process: no system call, no state */
-    memcpy(seed, (const void *)getauxval(AT_RANDOM), sizeof(seed));
-    h = seed[0] ^ n;
-    for (; n >= 8; n -= 8, s += 8) {
-        memcpy(&v, s, 8);
-        h = mix(h ^ v, seed[1] | 1);
-    }
-    v = 0;
-    memcpy(&v, s, n);
-    return mix(h ^ v, 0x9E3779B97F4A7C15ull ^ seed[1]);
+    memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof(seed));
+    seed.b |= 1;
+    return seed;
 }
 
 enum rc mdl_hash_init(struct mdl_hash *h, size_t n, struct rc_err *err)
@@ -87,6 +73,7 @@ enum rc mdl_hash_init(struct mdl_hash *h, size_t n, struct rc_err *err)
     if (!h->slots)
         return rc_fail(err, RC_NOMEM, "no memory for a table of %zu names", n);
     h->mask = (uint32_t)(cap - 1);
+    h->seed = mdl_hash_seed();
     return RC_OK;
 }
 
@@ -210,7 +197,7 @@ static const char *name_at(const struct mdl_file *f, uint32_t i)
 
 static uint32_t *name_slot(const struct mdl_file *f, const char *name)
 {
-    uint32_t i = (uint32_t)mdl_hash_bytes(name, strlen(name)) & f->by_name.mask;
+    uint32_t i = (uint32_t)mdl_hash_bytes(f->by_name.seed, name, strlen(name)) & f->by_name.mask;
 
     while (f->by_name.slots[i] && strcmp(name_at(f, f->by_name.slots[i] - 1), name) != 0)
         i = (i + 1) & f->by_name.mask;

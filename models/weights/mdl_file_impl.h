@@ -41,10 +41,15 @@ struct mdl_gguf_kv {
 };
 #define MDL_MARK 4
 
+struct mdl_seed {
+    uint64_t a, b;
+};
+
 /* Open addressing over indices + 1; 0 is empty. */
 struct mdl_hash {
     uint32_t *slots;
     uint32_t mask;
+    struct mdl_seed seed;
 };
 
 struct mdl_file {
@@ -64,7 +69,33 @@ struct mdl_file {
 };
 
 /* Keyed by a per-process secret: a file cannot choose names that collide. */
-uint64_t mdl_hash_bytes(const void *p, size_t n);
+struct mdl_seed mdl_hash_seed(void);
+static inline uint64_t mdl_mix(uint64_t x, uint64_t y)
+{
+    __uint128_t m = (__uint128_t)x * y;
+
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+static inline uint64_t mdl_hash_bytes(struct mdl_seed seed, const void *p,
+                                      size_t n)
+{
+    const uint8_t *s = (const uint8_t *)p;
+    uint64_t h = seed.a ^ n, v;
+
+    for (; n >= 8; n -= 8, s += 8) {
+        memcpy(&v, s, 8);
+        h = mdl_mix(h ^ v, seed.b);
+    }
+    if (n >= 4) { /* overlapping words: no loop over single bytes */
+        uint32_t lo, hi;
+        memcpy(&lo, s, 4);
+        memcpy(&hi, s + n - 4, 4);
+        v = (uint64_t)hi << 32 | lo;
+    } else {
+        v = n ? (uint64_t)s[0] << 16 | (uint64_t)s[n / 2] << 8 | s[n - 1] : 0;
+    }
+    return mdl_mix(h ^ v, 0x9E3779B97F4A7C15ull ^ seed.b);
+}
 /* Slots for n entries, at most half full. */
 enum rc mdl_hash_init(struct mdl_hash *h, size_t n, struct rc_err *err);
 void mdl_hash_deinit(struct mdl_hash *h);

@@ -4,7 +4,7 @@
  * refused here by name. Reads only scale bytes of quantized blocks, and every
  * value of float tensors, eight bytes a step: a sum of masked exponents carries
  * into the lane's sign bit exactly when the exponent is not all ones.
- * Tests: tests/models/test_mdl_finite.c
+ * Tests: tests/models/test_mdl_file.c
  */
 #include "mdl_file_impl.h"
 

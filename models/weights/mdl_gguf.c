@@ -144,7 +144,7 @@ static enum rc read_kv(struct mdl_file *f, struct cur *c, struct rc_err *err)
 
 static uint32_t *key_slot(const struct mdl_file *f, const char *key, size_t n)
 {
-    uint32_t i = (uint32_t)mdl_hash_bytes(key, n) & f->by_key.mask, s;
+    uint32_t i = (uint32_t)mdl_hash_bytes(f->by_key.seed, key, n) & f->by_key.mask, s;
 
     while ((s = f->by_key.slots[i]) != 0 &&
            (f->kvs[s - 1].n_key != n || memcmp(f->kvs[s - 1].key, key, n) != 0))
