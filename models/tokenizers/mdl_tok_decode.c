@@ -190,7 +190,7 @@ struct sink {
 
 static bool sink_put(struct sink *k, const char *s, size_t n)
 {
-    if (n > k->cap - k->n) {
+    if (!k->s || n > k->cap - k->n) {
         size_t cap = 2 * k->cap + n + 64;
         char *p = realloc(k->s, cap);
         if (!p)

@@ -214,11 +214,19 @@ static enum rc piece_set(struct pieces *v, json_int_t id, const char *s, size_t 
     return RC_OK;
 }
 
+static int32_t find_str(const struct mdl_tok *t, const json_t *j)
+{
+    return json_is_string(j)
+               ? tok_vocab_find(&t->vocab, json_string_value(j), json_string_length(j))
+               : -1;
+}
+
 static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *err)
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const json_t *added = json_object_get(root, "added_tokens"), *e;
     struct pieces v = {0};
+    char show[64];
     const char *s;
     json_t *id;
     size_t i;
@@ -250,6 +258,17 @@ static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *
             goto out;
     }
     rc = tok_vocab_build(&t->vocab, v.p, v.n, err);
+    json_array_foreach(added, i, e)
+    {
+        s = json_string_value(json_object_get(e, "content"));
+        int32_t want = (int32_t)json_integer_value(json_object_get(e, "id"));
+        int32_t got = rc == RC_OK ? find_str(t, json_object_get(e, "content")) : want;
+        const json_t *other = json_object_get(vocab, s);
+        if (rc == RC_OK && (got != want || (other && json_integer_value(other) != want)))
+            rc = rc_fail(err, RC_FORMAT,
+                         "tokenizer.json: added token '%s' has id %d, and another id elsewhere",
+                         mdl_show(show, sizeof(show), s, strlen(s)), want);
+    }
 out:
     free(v.p);
     return rc;
@@ -303,13 +322,6 @@ static enum rc load_added(struct mdl_tok *t, const json_t *root, struct rc_err *
 }
 
 /* -------------------------------------------------------------------- models */
-
-static int32_t find_str(const struct mdl_tok *t, const json_t *j)
-{
-    return json_is_string(j)
-               ? tok_vocab_find(&t->vocab, json_string_value(j), json_string_length(j))
-               : -1;
-}
 
 /* "a b" or ["a","b"]. */
 static enum rc load_merge(struct mdl_tok *t, const json_t *e, size_t i, struct rc_err *err)
