@@ -203,7 +203,7 @@ static enum rc build(struct mdl *m, struct rc_err *err)
     if (o->progress)
         o->progress(o->progress_user, "self-test", 1, 1);
     be_ctx_stats(m->be, &after);
-    m->info.weight_bytes = after.weight_bytes - before.weight_bytes;
+    m->info.weight_bytes = m->plan.resident_bytes;
     m->info.kv_bytes = after.kv_bytes - before.kv_bytes;
     m->info.workspace_bytes = after.workspace_bytes - before.workspace_bytes;
     return RC_OK;

@@ -43,7 +43,8 @@ struct mdl_plan {
     size_t n_w, cap_w;
     struct mdl_plan_tensor *t;
     size_t n_t, cap_t;
-    uint64_t weight_bytes, tensor_bytes, n_params;
+    uint64_t weight_bytes, tensor_bytes, n_params; /* planned, exact */
+    uint64_t resident_bytes; /* built: the backend's own and the file's it reads on */
 };
 
 /* The weight `name` with this shape (n_dims 1: d0 values; 2: [d0, d1]). Errors:

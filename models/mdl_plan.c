@@ -165,19 +165,38 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
     return be_weight_new(p->be, &d, w->slot, err);
 }
 
+/* Counts what a weight occupies from now on. A backend that made its own layout
+ * grew by about the tensor's size; then the file's pages are only needed where rows
+ * are still looked up in them, and may go. */
+static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_t grown)
+{
+    bool copied = grown >= w->t->n_bytes || (w->use & BE_USE_VECTOR) || w->owned;
+
+    p->resident_bytes += grown;
+    if (!copied || (w->use & BE_USE_EMBED))
+        p->resident_bytes += w->t->n_bytes;
+    else
+        mdl_file_drop(p->file, w->t);
+}
+
 enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, struct rc_err *err)
 {
     uint64_t done = 0, total = 0;
+    struct be_stats before, after;
     size_t i;
     enum rc rc;
 
     for (i = 0; i < p->n_w; i++)
         total += p->w[i].t->n_bytes;
+    be_ctx_stats(p->be, &before);
     for (i = 0; i < p->n_w; i++) {
         if ((rc = build_one(p, &p->w[i], err)) != RC_OK) {
             rc_wrap(err, "building weight '%s'", p->w[i].t->name);
             return rc;
         }
+        be_ctx_stats(p->be, &after);
+        account(p, &p->w[i], after.weight_bytes - before.weight_bytes);
+        before = after;
         done += p->w[i].t->n_bytes;
         if (o->progress)
             o->progress(o->progress_user, "weights", done, total);
