@@ -127,23 +127,23 @@ bool sup_req_openai(const struct sup_req *req)
     return strncmp(sup_req_path(req), "/v1/", 4) == 0;
 }
 
-void sup_reply_out(struct sup_req *req, unsigned status, struct sup_out *json)
+void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json)
 {
     struct sup_fail f;
 
     if (json->failed) {
         sup_fail_set(&f, SUP_E_CONTENT_TOO_LARGE, "", "the answer is over the limit of %u bytes",
-                     SUP_OUT_MAX);
+                     SUP_JSON_MAX);
         sup_reply_fail(req, sup_req_openai(req), &f);
     } else {
         sup_reply(req, status, "application/json", json->p, json->n);
     }
-    sup_out_deinit(json);
+    sup_json_deinit(json);
 }
 
 void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f)
 {
-    struct sup_out out = {0};
+    struct sup_json out = {0};
     unsigned status = sup_fail_http(f);
     char tmp[24];
 
@@ -159,7 +159,7 @@ void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f)
         sup_reply(req, status, "application/json", "{}", 2);
     else
         sup_reply(req, status, "application/json", out.p, out.n);
-    sup_out_deinit(&out);
+    sup_json_deinit(&out);
 }
 
 static struct sup_req *req_take(struct sup_call *c)
@@ -176,7 +176,7 @@ void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, 
         sup_reply(req_take(c), 200, type, body, n);
 }
 
-void sup_call_reply(struct sup_call *c, const struct sup_out *json)
+void sup_call_reply(struct sup_call *c, const struct sup_json *json)
 {
     struct sup_fail f;
 
@@ -185,27 +185,27 @@ void sup_call_reply(struct sup_call *c, const struct sup_out *json)
         return;
     }
     sup_fail_set(&f, SUP_E_CONTENT_TOO_LARGE, "", "the answer is over the limit of %u bytes",
-                 SUP_OUT_MAX);
+                 SUP_JSON_MAX);
     sup_call_fail(c, &f);
 }
 
 void sup_call_fail(struct sup_call *c, const struct sup_fail *f)
 {
-    struct sup_out out = {0};
+    struct sup_json out = {0};
 
     enter(c);
     cancel_all(c);
     if (c->req && !c->streaming) {
         sup_reply_fail(req_take(c), c->openai, f);
     } else if (c->req) {
-        sup_out_str(&out, "event: error\ndata: ");
+        sup_json_str(&out, "event: error\ndata: ");
         sup_fail_json(f, c->openai, &out);
-        sup_out_str(&out, "\n\n");
+        sup_json_str(&out, "\n\n");
         if (!out.failed)
             sup_stream_write(c->req, out.p, out.n);
         if (c->req)
             sup_stream_end(req_take(c));
-        sup_out_deinit(&out);
+        sup_json_deinit(&out);
     }
     leave(c);
 }
@@ -275,7 +275,7 @@ void sup_call_sse(struct sup_call *c)
     uv_timer_start(&c->timer, on_heartbeat, FIRST_HEARTBEAT_MS, 0);
 }
 
-void sup_call_write(struct sup_call *c, const struct sup_out *events)
+void sup_call_write(struct sup_call *c, const struct sup_json *events)
 {
     struct sup_fail f;
 

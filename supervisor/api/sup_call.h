@@ -22,7 +22,7 @@
 
 #include "inferd.pb-c.h"
 #include "sup_fields.h"
-#include "sup_out.h"
+#include "sup_json.h"
 #include "sup_status.h"
 
 struct sup_call;
@@ -93,7 +93,7 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
 
 /* Answers; the call is over (c may be used until the callback returns). An out
  * that has `failed` becomes a 413. */
-void sup_call_reply(struct sup_call *c, const struct sup_out *json);
+void sup_call_reply(struct sup_call *c, const struct sup_json *json);
 void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, size_t n_bytes);
 void sup_call_fail(struct sup_call *c, const struct sup_fail *f);
 
@@ -101,11 +101,11 @@ void sup_call_fail(struct sup_call *c, const struct sup_fail *f);
  * second of silence so that proxies keep the connection); _write sends bytes that
  * are whole events; _end ends the stream. */
 void sup_call_sse(struct sup_call *c);
-void sup_call_write(struct sup_call *c, const struct sup_out *events);
+void sup_call_write(struct sup_call *c, const struct sup_json *events);
 void sup_call_end(struct sup_call *c);
 
 /* For answers without a call (lists, probes). */
-void sup_reply_out(struct sup_req *req, unsigned status, struct sup_out *json);
+void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json);
 void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f);
 bool sup_req_openai(const struct sup_req *req);
 

@@ -52,9 +52,9 @@ struct embed {
     struct sup_call call;
     bool base64, per_item;
     uint32_t n_inputs, n_sent;
-    uint32_t *at;          /* [n_sent] index in the request */
-    struct sup_out out;    /* the answer */
-    struct sup_out errors; /* entries of errors[], without brackets */
+    uint32_t *at;           /* [n_sent] index in the request */
+    struct sup_json out;    /* the answer */
+    struct sup_json errors; /* entries of errors[], without brackets */
     uint32_t n_errors;
 };
 
@@ -136,20 +136,20 @@ static bool one_input(struct embed *e, json_t *j, bool tokens_only, const char *
 
 static void item_error(struct embed *e, uint32_t idx, const struct sup_fail *f, const char *stage)
 {
-    struct sup_out *o = &e->errors;
+    struct sup_json *o = &e->errors;
 
-    sup_out_fmt(o, "%s{\"index\":%u,\"code\":", e->n_errors++ ? "," : "", idx);
-    sup_out_quoted(o, sup_code_word(f->code));
-    sup_out_str(o, ",\"message\":");
-    sup_out_quoted(o, f->err.msg);
-    sup_out_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
-                f->retry_ms ? "true" : "false", sup_fail_http(f));
+    sup_json_fmt(o, "%s{\"index\":%u,\"code\":", e->n_errors++ ? "," : "", idx);
+    sup_json_quoted(o, sup_code_word(f->code));
+    sup_json_str(o, ",\"message\":");
+    sup_json_quoted(o, f->err.msg);
+    sup_json_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
+                 f->retry_ms ? "true" : "false", sup_fail_http(f));
     if (f->retry_ms)
-        sup_out_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
+        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
     if (f->err.limit)
-        sup_out_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
-                    (unsigned long long)f->err.limit);
-    sup_out_str(o, "}");
+        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
+                     (unsigned long long)f->err.limit);
+    sup_json_str(o, "}");
 }
 
 /* Every input that is in order into q; the others fail the request or are noted. */
@@ -282,59 +282,59 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
 
 /* ---------------------------------------------------------------------- answer */
 
-static void write_floats(struct sup_out *o, const uint8_t *data, uint32_t dim)
+static void write_floats(struct sup_json *o, const uint8_t *data, uint32_t dim)
 {
     float v;
 
     for (uint32_t k = 0; k < dim; k++) {
         memcpy(&v, data + (size_t)k * sizeof(v), sizeof(v));
-        sup_out_put(o, k ? "," : "[", 1);
-        sup_out_f32(o, v);
+        sup_json_put(o, k ? "," : "[", 1);
+        sup_json_f32(o, v);
     }
-    sup_out_put(o, "]", 1);
+    sup_json_put(o, "]", 1);
 }
 
 static void write_row(struct embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
 {
     const uint8_t *data = w->data.data + (size_t)row * w->dim * sizeof(float);
-    struct sup_out *o = &e->out;
+    struct sup_json *o = &e->out;
 
-    sup_out_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", first ? "" : ",",
-                e->at[row]);
+    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", first ? "" : ",",
+                 e->at[row]);
     if (e->base64) {
-        sup_out_put(o, "\"", 1);
-        sup_out_base64(o, data, (size_t)w->dim * sizeof(float));
-        sup_out_put(o, "\"", 1);
+        sup_json_put(o, "\"", 1);
+        sup_json_base64(o, data, (size_t)w->dim * sizeof(float));
+        sup_json_put(o, "\"", 1);
     } else {
         write_floats(o, data, w->dim);
     }
     if (row < w->n_truncated && w->truncated[row])
-        sup_out_str(o, ",\"truncated\":true");
-    sup_out_str(o, "}");
+        sup_json_str(o, ",\"truncated\":true");
+    sup_json_str(o, "}");
 }
 
 static void head(struct embed *e)
 {
-    sup_out_str(&e->out, "{\"object\":\"list\",\"data\":[");
+    sup_json_str(&e->out, "{\"object\":\"list\",\"data\":[");
 }
 
 static void tail(struct embed *e, uint64_t n_tokens)
 {
-    struct sup_out *o = &e->out;
+    struct sup_json *o = &e->out;
 
-    sup_out_str(o, "],\"model\":");
-    sup_out_quoted(o, e->call.model);
-    sup_out_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}",
-                (unsigned long long)n_tokens, (unsigned long long)n_tokens);
+    sup_json_str(o, "],\"model\":");
+    sup_json_quoted(o, e->call.model);
+    sup_json_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}",
+                 (unsigned long long)n_tokens, (unsigned long long)n_tokens);
     if (e->per_item) {
-        sup_out_str(o, ",\"errors\":[");
+        sup_json_str(o, ",\"errors\":[");
         if (e->errors.failed)
             o->failed = true;
-        sup_out_put(o, e->errors.p, e->errors.n);
-        sup_out_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", e->n_inputs,
-                    e->n_inputs - e->n_errors, e->n_errors);
+        sup_json_put(o, e->errors.p, e->errors.n);
+        sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", e->n_inputs,
+                     e->n_inputs - e->n_errors, e->n_errors);
     }
-    sup_out_str(o, "}");
+    sup_json_str(o, "}");
 }
 
 static void note_errors(struct embed *e, const Ipc__Vectors *w, bool *bad)
@@ -409,8 +409,8 @@ static void deinit(struct sup_call *c)
     struct embed *e = (struct embed *)c;
 
     free(e->at);
-    sup_out_deinit(&e->out);
-    sup_out_deinit(&e->errors);
+    sup_json_deinit(&e->out);
+    sup_json_deinit(&e->errors);
 }
 
 const struct sup_call_ops sup_embed_ops = {

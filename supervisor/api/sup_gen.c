@@ -36,13 +36,13 @@ static uint64_t answer_id(const struct sup_req *req)
 }
 
 /* Up to where the choices begin: {"id":...,"choices": */
-static void write_head(struct sup_gen *g, struct sup_out *o, const char *object)
+static void write_head(struct sup_gen *g, struct sup_json *o, const char *object)
 {
-    sup_out_fmt(o, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%lld,\"model\":",
-                g->chat ? "chatcmpl" : "cmpl", (unsigned long long)answer_id(g->call.req), object,
-                (long long)time(NULL));
-    sup_out_quoted(o, g->call.model);
-    sup_out_str(o, ",\"system_fingerprint\":\"inferd-" INFERD_VERSION "\"");
+    sup_json_fmt(o, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%lld,\"model\":",
+                 g->chat ? "chatcmpl" : "cmpl", (unsigned long long)answer_id(g->call.req), object,
+                 (long long)time(NULL));
+    sup_json_quoted(o, g->call.model);
+    sup_json_str(o, ",\"system_fingerprint\":\"inferd-" INFERD_VERSION "\"");
 }
 
 bool sup_gen_open(struct sup_gen *g, struct sup_fail *f)
@@ -50,13 +50,13 @@ bool sup_gen_open(struct sup_gen *g, struct sup_fail *f)
     g->choices = calloc((size_t)g->n * g->n_prompts, sizeof(*g->choices));
     g->prompt_ids = calloc(g->n_prompts, sizeof(*g->prompt_ids));
     if (g->stream) {
-        sup_out_str(&g->head, "data: ");
+        sup_json_str(&g->head, "data: ");
         write_head(g, &g->head, g->chat ? "chat.completion.chunk" : "text_completion");
         sup_call_sse(&g->call);
     } else {
         write_head(g, &g->head, g->chat ? "chat.completion" : "text_completion");
     }
-    sup_out_str(&g->head, ",\"choices\":[");
+    sup_json_str(&g->head, ",\"choices\":[");
     if (!g->choices || !g->prompt_ids || g->head.failed) {
         sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the answer");
         return false;
@@ -66,8 +66,8 @@ bool sup_gen_open(struct sup_gen *g, struct sup_fail *f)
 
 static void choice_deinit(struct sup_choice *ch)
 {
-    sup_out_deinit(&ch->text);
-    sup_out_deinit(&ch->ids);
+    sup_json_deinit(&ch->text);
+    sup_json_deinit(&ch->ids);
     sup_probs_deinit(&ch->probs);
 }
 
@@ -78,33 +78,33 @@ void sup_gen_deinit(struct sup_call *c)
     for (size_t i = 0; g->choices && i < (size_t)g->n * g->n_prompts; i++)
         choice_deinit(&g->choices[i]);
     for (size_t i = 0; g->prompt_ids && i < g->n_prompts; i++)
-        sup_out_deinit(&g->prompt_ids[i]);
+        sup_json_deinit(&g->prompt_ids[i]);
     free(g->choices);
     free(g->prompt_ids);
     choice_deinit(&g->news);
-    sup_out_deinit(&g->head);
-    sup_out_deinit(&g->buf);
+    sup_json_deinit(&g->head);
+    sup_json_deinit(&g->buf);
 }
 
-static void add_ids(struct sup_out *o, const uint32_t *ids, size_t n)
+static void add_ids(struct sup_json *o, const uint32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (o->n)
-            sup_out_put(o, ",", 1);
-        sup_out_u64(o, ids[i]);
+            sup_json_put(o, ",", 1);
+        sup_json_u64(o, ids[i]);
     }
 }
 
-static void put_out(struct sup_out *o, const struct sup_out *from)
+static void put_out(struct sup_json *o, const struct sup_json *from)
 {
     if (from->failed)
         o->failed = true;
-    sup_out_put(o, from->p, from->n);
+    sup_json_put(o, from->p, from->n);
 }
 
 static void add_news(struct sup_gen *g, struct sup_choice *to, const Ipc__Delta *d)
 {
-    sup_out_json(&to->text, d->text.data, d->text.len);
+    sup_json_text(&to->text, d->text.data, d->text.len);
     if (g->return_ids)
         add_ids(&to->ids, d->tokens, d->n_tokens);
     if (g->logprobs)
@@ -116,49 +116,49 @@ static void add_news(struct sup_gen *g, struct sup_choice *to, const Ipc__Delta 
 static void chunk_begin(struct sup_gen *g, uint32_t idx)
 {
     put_out(&g->buf, &g->head);
-    sup_out_str(&g->buf, "{\"index\":");
-    sup_out_u64(&g->buf, idx);
+    sup_json_str(&g->buf, "{\"index\":");
+    sup_json_u64(&g->buf, idx);
 }
 
 static void chunk_role(struct sup_gen *g, uint32_t idx)
 {
     chunk_begin(g, idx);
-    sup_out_str(&g->buf, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-                         "\"finish_reason\":null}]}\n\n");
+    sup_json_str(&g->buf, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                          "\"finish_reason\":null}]}\n\n");
 }
 
 static void chunk_news(struct sup_gen *g, uint32_t idx)
 {
-    struct sup_out *o = &g->buf;
+    struct sup_json *o = &g->buf;
 
     chunk_begin(g, idx);
-    sup_out_str(o, g->chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
+    sup_json_str(o, g->chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
     put_out(o, &g->news.text);
-    sup_out_str(o, g->chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
+    sup_json_str(o, g->chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
     sup_probs_write(&g->news.probs, g->chat, g->logprobs, g->top_logprobs, o);
-    sup_out_str(o, ",\"finish_reason\":null");
+    sup_json_str(o, ",\"finish_reason\":null");
     if (g->return_ids) {
-        sup_out_str(o, ",\"token_ids\":[");
+        sup_json_str(o, ",\"token_ids\":[");
         put_out(o, &g->news.ids);
-        sup_out_put(o, "]", 1);
+        sup_json_put(o, "]", 1);
     }
-    sup_out_str(o, "}]}\n\n");
+    sup_json_str(o, "}]}\n\n");
 }
 
 static void chunk_finish(struct sup_gen *g, uint32_t idx, uint32_t finish)
 {
     chunk_begin(g, idx);
-    sup_out_str(&g->buf, g->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
-    sup_out_fmt(&g->buf, ",\"logprobs\":null,\"finish_reason\":%s}]}\n\n", finish_word(finish));
+    sup_json_str(&g->buf, g->chat ? ",\"delta\":{}" : ",\"text\":\"\"");
+    sup_json_fmt(&g->buf, ",\"logprobs\":null,\"finish_reason\":%s}]}\n\n", finish_word(finish));
 }
 
 static void stream_delta(struct sup_gen *g, uint32_t idx, const Ipc__Delta *d)
 {
     struct sup_choice *ch = &g->choices[idx];
 
-    sup_out_reset(&g->buf);
-    sup_out_reset(&g->news.text);
-    sup_out_reset(&g->news.ids);
+    sup_json_reset(&g->buf);
+    sup_json_reset(&g->news.text);
+    sup_json_reset(&g->news.ids);
     sup_probs_reset(&g->news.probs);
     if (g->chat && !ch->role_sent) {
         ch->role_sent = true;
@@ -179,91 +179,91 @@ static double per_second(uint64_t n, uint64_t us)
     return us ? (double)n * 1e6 / (double)us : 0;
 }
 
-static void write_usage(struct sup_gen *g, struct sup_out *o)
+static void write_usage(struct sup_gen *g, struct sup_json *o)
 {
     const uint64_t total = g->prompt_tokens + g->completion_tokens;
     const uint64_t fresh =
         g->prompt_tokens > g->cached_tokens ? g->prompt_tokens - g->cached_tokens : 0;
 
-    sup_out_fmt(o,
-                ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":"
-                "%llu,\"cached_prompt_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":"
-                "%llu}}",
-                (unsigned long long)g->prompt_tokens, (unsigned long long)g->completion_tokens,
-                (unsigned long long)total, (unsigned long long)g->cached_tokens,
-                (unsigned long long)g->cached_tokens);
-    sup_out_fmt(o,
-                ",\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f,"
-                "\"prefill_tokens_per_second\":%.2f,\"decode_tokens_per_second\":%.2f}",
-                (double)g->queue_us / 1e3, (double)g->prefill_us / 1e3, (double)g->decode_us / 1e3,
-                per_second(fresh, g->prefill_us), per_second(g->completion_tokens, g->decode_us));
+    sup_json_fmt(o,
+                 ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":"
+                 "%llu,\"cached_prompt_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":"
+                 "%llu}}",
+                 (unsigned long long)g->prompt_tokens, (unsigned long long)g->completion_tokens,
+                 (unsigned long long)total, (unsigned long long)g->cached_tokens,
+                 (unsigned long long)g->cached_tokens);
+    sup_json_fmt(o,
+                 ",\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f,"
+                 "\"prefill_tokens_per_second\":%.2f,\"decode_tokens_per_second\":%.2f}",
+                 (double)g->queue_us / 1e3, (double)g->prefill_us / 1e3, (double)g->decode_us / 1e3,
+                 per_second(fresh, g->prefill_us), per_second(g->completion_tokens, g->decode_us));
 }
 
-static void prompt_ids(struct sup_out *o, const char *before, const struct sup_out *ids)
+static void prompt_ids(struct sup_json *o, const char *before, const struct sup_json *ids)
 {
-    sup_out_str(o, before);
+    sup_json_str(o, before);
     put_out(o, ids);
-    sup_out_put(o, "]", 1);
+    sup_json_put(o, "]", 1);
 }
 
-static void write_choice(struct sup_gen *g, uint32_t idx, struct sup_out *o)
+static void write_choice(struct sup_gen *g, uint32_t idx, struct sup_json *o)
 {
     struct sup_choice *ch = &g->choices[idx];
 
-    sup_out_str(o, idx ? ",{\"index\":" : "{\"index\":");
-    sup_out_u64(o, idx);
-    sup_out_str(o,
-                g->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"text\":\"");
+    sup_json_str(o, idx ? ",{\"index\":" : "{\"index\":");
+    sup_json_u64(o, idx);
+    sup_json_str(o,
+                 g->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"text\":\"");
     put_out(o, &ch->text);
-    sup_out_str(o, g->chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+    sup_json_str(o, g->chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
     sup_probs_write(&ch->probs, g->chat, g->logprobs, g->top_logprobs, o);
-    sup_out_fmt(o, ",\"finish_reason\":%s", finish_word(ch->finish ? ch->finish : 1));
+    sup_json_fmt(o, ",\"finish_reason\":%s", finish_word(ch->finish ? ch->finish : 1));
     if (g->return_ids) {
         prompt_ids(o, ",\"token_ids\":[", &ch->ids);
         if (!g->chat)
             prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[idx / g->n]);
     }
-    sup_out_put(o, "}", 1);
+    sup_json_put(o, "}", 1);
 }
 
 static void finish_whole(struct sup_gen *g)
 {
-    struct sup_out *o = &g->buf;
+    struct sup_json *o = &g->buf;
 
-    sup_out_reset(o);
+    sup_json_reset(o);
     put_out(o, &g->head);
     for (uint32_t i = 0; i < g->n * g->n_prompts; i++)
         write_choice(g, i, o);
-    sup_out_put(o, "]", 1);
+    sup_json_put(o, "]", 1);
     if (g->return_ids && g->chat)
         prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[0]);
     write_usage(g, o);
-    sup_out_put(o, "}", 1);
+    sup_json_put(o, "}", 1);
     sup_call_reply(&g->call, o);
 }
 
 static void finish_stream(struct sup_gen *g)
 {
-    struct sup_out *o = &g->buf;
+    struct sup_json *o = &g->buf;
 
-    sup_out_reset(o);
+    sup_json_reset(o);
     for (uint32_t i = 0; i < g->n * g->n_prompts; i++)
         if (!g->choices[i].finish)
             chunk_finish(g, i, 1);
     if (g->include_usage || g->return_ids) {
         put_out(o, &g->head);
-        sup_out_put(o, "]", 1);
+        sup_json_put(o, "]", 1);
         if (g->return_ids && g->chat)
             prompt_ids(o, ",\"prompt_token_ids\":[", &g->prompt_ids[0]);
         for (uint32_t i = 0; g->return_ids && !g->chat && i < g->n_prompts; i++)
             prompt_ids(o, i ? ",[" : ",\"prompt_token_ids\":[[", &g->prompt_ids[i]);
         if (g->return_ids && !g->chat)
-            sup_out_put(o, "]", 1);
+            sup_json_put(o, "]", 1);
         if (g->include_usage)
             write_usage(g, o);
-        sup_out_str(o, "}\n\n");
+        sup_json_str(o, "}\n\n");
     }
-    sup_out_str(o, "data: [DONE]\n\n");
+    sup_json_str(o, "data: [DONE]\n\n");
     sup_call_write(&g->call, o);
     sup_call_end(&g->call);
 }

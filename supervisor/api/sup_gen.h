@@ -54,11 +54,11 @@ enum {
 
 /* Log probabilities of one choice, as lists without their brackets. */
 struct sup_probs {
-    struct sup_out tokens, values, top, offsets; /* chat uses tokens only */
+    struct sup_json tokens, values, top, offsets; /* chat uses tokens only */
 };
 
 struct sup_choice {
-    struct sup_out text, ids;
+    struct sup_json text, ids;
     struct sup_probs probs;
     uint32_t finish; /* as in Delta */
     bool role_sent;
@@ -71,10 +71,10 @@ struct sup_gen {
     uint32_t n, n_prompts, top_logprobs;
     /* private to sup_gen.c */
     struct sup_choice *choices; /* n_prompts * n; choice = prompt * n + index */
-    struct sup_out head;        /* every chunk up to the choice's index */
-    struct sup_out buf;
-    struct sup_choice news;     /* the lists of the chunk being written */
-    struct sup_out *prompt_ids; /* per prompt */
+    struct sup_json head;       /* every chunk up to the choice's index */
+    struct sup_json buf;
+    struct sup_choice news;      /* the lists of the chunk being written */
+    struct sup_json *prompt_ids; /* per prompt */
     bool first_seen;
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
     uint64_t queue_us, prefill_us, decode_us;
@@ -97,7 +97,7 @@ void sup_gen_deinit(struct sup_call *c);
 void sup_probs_add(struct sup_probs *p, bool chat, Ipc__TokenProb *const *probs, size_t n);
 /* The value of "logprobs"; null when not asked for. top: how many were asked. */
 void sup_probs_write(const struct sup_probs *p, bool chat, bool asked, uint32_t top,
-                     struct sup_out *o);
+                     struct sup_json *o);
 void sup_probs_reset(struct sup_probs *p);
 void sup_probs_deinit(struct sup_probs *p);
 

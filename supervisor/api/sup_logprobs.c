@@ -10,12 +10,12 @@
 #include <string.h>
 
 /* JSON has no infinity; the published API says -9999 for "never". */
-static void number(struct sup_out *o, float lp)
+static void number(struct sup_json *o, float lp)
 {
     if (lp > -9999.0f)
-        sup_out_f32(o, lp);
+        sup_json_f32(o, lp);
     else
-        sup_out_str(o, "-9999.0");
+        sup_json_str(o, "-9999.0");
 }
 
 static bool whole(ProtobufCBinaryData b)
@@ -30,52 +30,52 @@ static bool whole(ProtobufCBinaryData b)
     return true;
 }
 
-static void chat_token(struct sup_out *o, ProtobufCBinaryData piece, float lp)
+static void chat_token(struct sup_json *o, ProtobufCBinaryData piece, float lp)
 {
-    sup_out_str(o, "{\"token\":\"");
-    sup_out_json(o, piece.data, piece.len);
-    sup_out_str(o, "\",\"logprob\":");
+    sup_json_str(o, "{\"token\":\"");
+    sup_json_text(o, piece.data, piece.len);
+    sup_json_str(o, "\",\"logprob\":");
     number(o, lp);
-    sup_out_str(o, ",\"bytes\":[");
+    sup_json_str(o, ",\"bytes\":[");
     for (size_t i = 0; i < piece.len; i++) {
         if (i)
-            sup_out_put(o, ",", 1);
-        sup_out_u64(o, piece.data[i]);
+            sup_json_put(o, ",", 1);
+        sup_json_u64(o, piece.data[i]);
     }
-    sup_out_put(o, "]", 1);
+    sup_json_put(o, "]", 1);
 }
 
-static void add_chat(struct sup_out *o, const Ipc__TokenProb *p)
+static void add_chat(struct sup_json *o, const Ipc__TokenProb *p)
 {
     if (o->n)
-        sup_out_put(o, ",", 1);
+        sup_json_put(o, ",", 1);
     chat_token(o, p->piece, p->has_logprob ? p->logprob : -9999.0f);
-    sup_out_str(o, ",\"top_logprobs\":[");
+    sup_json_str(o, ",\"top_logprobs\":[");
     for (size_t i = 0; i < p->n_top; i++) {
         if (i)
-            sup_out_put(o, ",", 1);
+            sup_json_put(o, ",", 1);
         chat_token(o, p->top[i]->piece, p->top[i]->logprob);
-        sup_out_put(o, "}", 1);
+        sup_json_put(o, "}", 1);
     }
-    sup_out_str(o, "]}");
+    sup_json_str(o, "]}");
 }
 
-static void name(struct sup_out *o, ProtobufCBinaryData piece)
+static void name(struct sup_json *o, ProtobufCBinaryData piece)
 {
     static const char hex[] = "0123456789abcdef";
 
-    sup_out_put(o, "\"", 1);
+    sup_json_put(o, "\"", 1);
     if (whole(piece)) {
-        sup_out_json(o, piece.data, piece.len);
+        sup_json_text(o, piece.data, piece.len);
     } else {
-        sup_out_str(o, "bytes:");
+        sup_json_str(o, "bytes:");
         for (size_t i = 0; i < piece.len; i++) {
             char x[5] = {'\\', '\\', 'x', hex[piece.data[i] >> 4], hex[piece.data[i] & 15]};
 
-            sup_out_put(o, x, sizeof(x));
+            sup_json_put(o, x, sizeof(x));
         }
     }
-    sup_out_put(o, "\"", 1);
+    sup_json_put(o, "\"", 1);
 }
 
 /* Two ids may share their bytes (a special and a plain token); a JSON object may
@@ -93,30 +93,30 @@ static bool seen(const Ipc__TokenProb *p, size_t i)
 static void add_legacy(struct sup_probs *l, const Ipc__TokenProb *p)
 {
     if (l->tokens.n) {
-        sup_out_put(&l->tokens, ",", 1);
-        sup_out_put(&l->values, ",", 1);
-        sup_out_put(&l->top, ",", 1);
-        sup_out_put(&l->offsets, ",", 1);
+        sup_json_put(&l->tokens, ",", 1);
+        sup_json_put(&l->values, ",", 1);
+        sup_json_put(&l->top, ",", 1);
+        sup_json_put(&l->offsets, ",", 1);
     }
     name(&l->tokens, p->piece);
-    sup_out_u64(&l->offsets, p->text_offset);
+    sup_json_u64(&l->offsets, p->text_offset);
     if (!p->has_logprob) {
-        sup_out_str(&l->values, "null");
-        sup_out_str(&l->top, "null");
+        sup_json_str(&l->values, "null");
+        sup_json_str(&l->top, "null");
         return;
     }
     number(&l->values, p->logprob);
-    sup_out_put(&l->top, "{", 1);
+    sup_json_put(&l->top, "{", 1);
     for (size_t i = 0; i < p->n_top; i++) {
         if (seen(p, i))
             continue;
         if (i)
-            sup_out_put(&l->top, ",", 1);
+            sup_json_put(&l->top, ",", 1);
         name(&l->top, p->top[i]->piece);
-        sup_out_put(&l->top, ":", 1);
+        sup_json_put(&l->top, ":", 1);
         number(&l->top, p->top[i]->logprob);
     }
-    sup_out_put(&l->top, "}", 1);
+    sup_json_put(&l->top, "}", 1);
 }
 
 void sup_probs_add(struct sup_probs *l, bool chat, Ipc__TokenProb *const *probs, size_t n)
@@ -129,25 +129,25 @@ void sup_probs_add(struct sup_probs *l, bool chat, Ipc__TokenProb *const *probs,
     }
 }
 
-static void list(struct sup_out *o, const char *before, const struct sup_out *l)
+static void list(struct sup_json *o, const char *before, const struct sup_json *l)
 {
-    sup_out_str(o, before);
+    sup_json_str(o, before);
     if (l->failed)
         o->failed = true;
-    sup_out_put(o, l->p, l->n);
-    sup_out_put(o, "]", 1);
+    sup_json_put(o, l->p, l->n);
+    sup_json_put(o, "]", 1);
 }
 
 void sup_probs_write(const struct sup_probs *l, bool chat, bool asked, uint32_t top,
-                     struct sup_out *o)
+                     struct sup_json *o)
 {
     if (!asked) {
-        sup_out_str(o, "null");
+        sup_json_str(o, "null");
         return;
     }
     if (chat) {
         list(o, "{\"content\":[", &l->tokens);
-        sup_out_str(o, ",\"refusal\":null}");
+        sup_json_str(o, ",\"refusal\":null}");
         return;
     }
     list(o, "{\"tokens\":[", &l->tokens);
@@ -155,23 +155,23 @@ void sup_probs_write(const struct sup_probs *l, bool chat, bool asked, uint32_t 
     if (top)
         list(o, ",\"top_logprobs\":[", &l->top);
     else
-        sup_out_str(o, ",\"top_logprobs\":null");
+        sup_json_str(o, ",\"top_logprobs\":null");
     list(o, ",\"text_offset\":[", &l->offsets);
-    sup_out_put(o, "}", 1);
+    sup_json_put(o, "}", 1);
 }
 
 void sup_probs_reset(struct sup_probs *l)
 {
-    sup_out_reset(&l->tokens);
-    sup_out_reset(&l->values);
-    sup_out_reset(&l->top);
-    sup_out_reset(&l->offsets);
+    sup_json_reset(&l->tokens);
+    sup_json_reset(&l->values);
+    sup_json_reset(&l->top);
+    sup_json_reset(&l->offsets);
 }
 
 void sup_probs_deinit(struct sup_probs *l)
 {
-    sup_out_deinit(&l->tokens);
-    sup_out_deinit(&l->values);
-    sup_out_deinit(&l->top);
-    sup_out_deinit(&l->offsets);
+    sup_json_deinit(&l->tokens);
+    sup_json_deinit(&l->values);
+    sup_json_deinit(&l->top);
+    sup_json_deinit(&l->offsets);
 }

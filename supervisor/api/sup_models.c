@@ -22,7 +22,7 @@ struct listing {
     struct sup_req *req; /* NULL: the client left */
     void (*reply)(struct listing *l);
     char *id; /* of one model, else NULL */
-    struct sup_out out;
+    struct sup_json out;
     bool first;
     bool (*pick)(const Ipc__Loaded *m);
 };
@@ -37,68 +37,68 @@ static bool can_generate(const Ipc__Loaded *m)
     return m->can_generate;
 }
 
-static void caps_json(const Ipc__Loaded *m, struct sup_out *o)
+static void caps_json(const Ipc__Loaded *m, struct sup_json *o)
 {
     const char *sep = "";
 
-    sup_out_str(o, "\"capabilities\":[");
+    sup_json_str(o, "\"capabilities\":[");
     if (m->can_generate) {
-        sup_out_str(o, m->has_chat_template ? "\"chat\",\"completions\"" : "\"completions\"");
+        sup_json_str(o, m->has_chat_template ? "\"chat\",\"completions\"" : "\"completions\"");
         sep = ",";
     }
     if (m->can_embed) {
-        sup_out_str(o, sep);
-        sup_out_str(o, "\"embeddings\"");
+        sup_json_str(o, sep);
+        sup_json_str(o, "\"embeddings\"");
     }
-    sup_out_str(o, "],\"inputs\":[\"text\"]");
+    sup_json_str(o, "],\"inputs\":[\"text\"]");
 }
 
-static void info_json(const Ipc__Loaded *m, struct sup_out *o)
+static void info_json(const Ipc__Loaded *m, struct sup_json *o)
 {
-    sup_out_str(o, ",");
+    sup_json_str(o, ",");
     caps_json(m, o);
-    sup_out_str(o, ",\"family\":");
-    sup_out_quoted(o, m->family);
-    sup_out_str(o, ",\"quant\":");
-    sup_out_quoted(o, m->quant);
-    sup_out_fmt(o,
-                ",\"ctx_tokens\":%u,\"train_ctx_tokens\":%u,\"embed_dim\":%u,\"vocab_size\":%u,"
-                "\"n_params\":%llu,\"weight_bytes\":%llu",
-                m->ctx_tokens, m->train_ctx_tokens, m->embed_dim, m->vocab_size,
-                (unsigned long long)m->n_params, (unsigned long long)m->weight_bytes);
+    sup_json_str(o, ",\"family\":");
+    sup_json_quoted(o, m->family);
+    sup_json_str(o, ",\"quant\":");
+    sup_json_quoted(o, m->quant);
+    sup_json_fmt(o,
+                 ",\"ctx_tokens\":%u,\"train_ctx_tokens\":%u,\"embed_dim\":%u,\"vocab_size\":%u,"
+                 "\"n_params\":%llu,\"weight_bytes\":%llu",
+                 m->ctx_tokens, m->train_ctx_tokens, m->embed_dim, m->vocab_size,
+                 (unsigned long long)m->n_params, (unsigned long long)m->weight_bytes);
     if (m->probe_only)
         return;
-    sup_out_str(o, ",\"backend\":");
-    sup_out_quoted(o, m->backend);
-    sup_out_str(o, ",\"kernels\":");
-    sup_out_quoted(o, m->kernels);
-    sup_out_fmt(o, ",\"kv_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,\"threads\":%u",
-                (unsigned long long)m->kv_bytes, (unsigned long long)m->workspace_bytes,
-                m->max_seqs, m->threads);
+    sup_json_str(o, ",\"backend\":");
+    sup_json_quoted(o, m->backend);
+    sup_json_str(o, ",\"kernels\":");
+    sup_json_quoted(o, m->kernels);
+    sup_json_fmt(o, ",\"kv_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,\"threads\":%u",
+                 (unsigned long long)m->kv_bytes, (unsigned long long)m->workspace_bytes,
+                 m->max_seqs, m->threads);
 }
 
-static void model_json(const struct sup_model_view *v, struct sup_out *o)
+static void model_json(const struct sup_model_view *v, struct sup_json *o)
 {
-    sup_out_str(o, "{\"id\":");
-    sup_out_quoted(o, v->id);
-    sup_out_fmt(o, ",\"object\":\"model\",\"created\":%.0f,\"owned_by\":\"inferd\",\"state\":",
-                v->loaded_unix_s > 0 ? v->loaded_unix_s : 0.0);
-    sup_out_quoted(o, v->state);
-    sup_out_fmt(o, ",\"bytes\":%llu,\"active_tasks\":%u,\"pid\":%u,\"loads\":%llu,\"deaths\":%llu",
-                (unsigned long long)v->bytes, v->active_tasks, v->pid, (unsigned long long)v->loads,
-                (unsigned long long)v->deaths);
+    sup_json_str(o, "{\"id\":");
+    sup_json_quoted(o, v->id);
+    sup_json_fmt(o, ",\"object\":\"model\",\"created\":%.0f,\"owned_by\":\"inferd\",\"state\":",
+                 v->loaded_unix_s > 0 ? v->loaded_unix_s : 0.0);
+    sup_json_quoted(o, v->state);
+    sup_json_fmt(o, ",\"bytes\":%llu,\"active_tasks\":%u,\"pid\":%u,\"loads\":%llu,\"deaths\":%llu",
+                 (unsigned long long)v->bytes, v->active_tasks, v->pid,
+                 (unsigned long long)v->loads, (unsigned long long)v->deaths);
     if (v->load_total)
-        sup_out_fmt(o, ",\"load_done\":%llu,\"load_total\":%llu", (unsigned long long)v->load_done,
-                    (unsigned long long)v->load_total);
+        sup_json_fmt(o, ",\"load_done\":%llu,\"load_total\":%llu", (unsigned long long)v->load_done,
+                     (unsigned long long)v->load_total);
     if (v->last_error && v->last_error[0]) {
-        sup_out_str(o, ",\"last_error\":");
-        sup_out_quoted(o, v->last_error);
+        sup_json_str(o, ",\"last_error\":");
+        sup_json_quoted(o, v->last_error);
     }
     if (v->retry_in_ms)
-        sup_out_fmt(o, ",\"retry_in_ms\":%llu", (unsigned long long)v->retry_in_ms);
+        sup_json_fmt(o, ",\"retry_in_ms\":%llu", (unsigned long long)v->retry_in_ms);
     if (v->info)
         info_json(v->info, o);
-    sup_out_str(o, "}");
+    sup_json_str(o, "}");
 }
 
 static void add_model(void *user, const struct sup_model_view *v)
@@ -106,7 +106,7 @@ static void add_model(void *user, const struct sup_model_view *v)
     struct listing *l = user;
 
     if (!l->first)
-        sup_out_put(&l->out, ",", 1);
+        sup_json_put(&l->out, ",", 1);
     l->first = false;
     model_json(v, &l->out);
 }
@@ -118,49 +118,49 @@ static void add_entry(void *user, const struct sup_model_view *v)
     if (!v->info || !l->pick(v->info))
         return;
     if (!l->first)
-        sup_out_put(&l->out, ",", 1);
+        sup_json_put(&l->out, ",", 1);
     l->first = false;
-    sup_out_quoted(&l->out, v->id);
-    sup_out_str(&l->out, ":{");
+    sup_json_quoted(&l->out, v->id);
+    sup_json_str(&l->out, ":{");
     caps_json(v->info, &l->out);
-    sup_out_put(&l->out, "}", 1);
+    sup_json_put(&l->out, "}", 1);
 }
 
 static void each(struct listing *l, const char *before, const char *after,
                  void (*fn)(void *, const struct sup_model_view *))
 {
     l->first = true;
-    sup_out_str(&l->out, before);
+    sup_json_str(&l->out, before);
     sup_fleet_each(l->front->fleet, fn, l);
-    sup_out_str(&l->out, after);
+    sup_json_str(&l->out, after);
 }
 
 static void reply_list(struct listing *l)
 {
     each(l, "{\"object\":\"list\",\"data\":[", "]}", add_model);
-    sup_reply_out(l->req, 200, &l->out);
+    sup_reply_json(l->req, 200, &l->out);
 }
 
-void sup_backends_json(const char *in_use, struct sup_out *o)
+void sup_backends_json(const char *in_use, struct sup_json *o)
 {
     (void)in_use; /* one backend in this build: the processor */
-    sup_out_str(o, "{\"native\":true,\"onnx\":false,\"metal\":false,\"mlx\":false,\"cuda\":false,"
-                   "\"xla\":false,\"wasm\":false}");
+    sup_json_str(o, "{\"native\":true,\"onnx\":false,\"metal\":false,\"mlx\":false,\"cuda\":false,"
+                    "\"xla\":false,\"wasm\":false}");
 }
 
 static void reply_full(struct listing *l)
 {
     each(l, "{\"object\":\"list\",\"data\":[", "]", add_model);
-    sup_out_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
+    sup_json_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
     sup_backends_json(l->front->conf->backend, &l->out);
     l->pick = can_embed;
     each(l, ",\"embedders\":{", "}", add_entry);
     l->pick = can_generate;
     each(l, ",\"generators\":{", "}", add_entry);
-    sup_out_str(&l->out, ",\"chunkers\":{},\"rerankers\":{},\"recognizers\":{},\"extractors\":{},"
-                         "\"rewriters\":{},\"classifiers\":{},\"readers\":{},\"transcribers\":{},"
-                         "\"deciders\":{}}");
-    sup_reply_out(l->req, 200, &l->out);
+    sup_json_str(&l->out, ",\"chunkers\":{},\"rerankers\":{},\"recognizers\":{},\"extractors\":{},"
+                          "\"rewriters\":{},\"classifiers\":{},\"readers\":{},\"transcribers\":{},"
+                          "\"deciders\":{}}");
+    sup_reply_json(l->req, 200, &l->out);
 }
 
 static void reply_one(struct listing *l)
@@ -170,7 +170,7 @@ static void reply_one(struct listing *l)
 
     if (sup_model_name_ok(l->id, strlen(l->id)) && sup_fleet_find(l->front->fleet, l->id, &v)) {
         model_json(&v, &l->out);
-        sup_reply_out(l->req, 200, &l->out);
+        sup_reply_json(l->req, 200, &l->out);
         return;
     }
     sup_fail_set(&f, SUP_E_MODEL_NOT_FOUND, "model", "model '%.100s' not found", l->id);
@@ -191,7 +191,7 @@ static void on_fresh(void *user)
     if (l->req)
         l->reply(l);
     free(l->id);
-    sup_out_deinit(&l->out);
+    sup_json_deinit(&l->out);
     free(l);
 }
 
@@ -236,15 +236,15 @@ void sup_models_get(struct sup_req *req, void *user)
 static void reply_state(struct sup_call *c)
 {
     struct sup_model_view v;
-    struct sup_out o = {0};
+    struct sup_json o = {0};
 
-    sup_out_str(&o, "{\"object\":\"model.state\",\"model\":");
-    sup_out_quoted(&o, c->model);
-    sup_out_str(&o, ",\"state\":");
-    sup_out_quoted(&o, sup_fleet_find(c->front->fleet, c->model_id, &v) ? v.state : "absent");
-    sup_out_str(&o, "}");
+    sup_json_str(&o, "{\"object\":\"model.state\",\"model\":");
+    sup_json_quoted(&o, c->model);
+    sup_json_str(&o, ",\"state\":");
+    sup_json_quoted(&o, sup_fleet_find(c->front->fleet, c->model_id, &v) ? v.state : "absent");
+    sup_json_str(&o, "}");
     sup_call_reply(c, &o);
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
 static void on_done(void *user, const struct rc_err *err)

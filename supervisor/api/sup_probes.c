@@ -41,32 +41,32 @@ void sup_probe_ready(struct sup_req *req, void *user)
     const char *why = "the server is shutting down";
     bool ready = !front->draining && sup_fleet_ready(front->fleet, &why);
     struct counts n = {0};
-    struct sup_out o = {0};
+    struct sup_json o = {0};
 
     sup_fleet_each(front->fleet, count, &n);
-    sup_out_fmt(&o, "{\"status\":\"%s\"", ready ? "ready" : "not_ready");
+    sup_json_fmt(&o, "{\"status\":\"%s\"", ready ? "ready" : "not_ready");
     if (!ready) {
-        sup_out_str(&o, ",\"reason\":");
-        sup_out_quoted(&o, why);
+        sup_json_str(&o, ",\"reason\":");
+        sup_json_quoted(&o, why);
     }
-    sup_out_str(&o, ",\"backends\":");
+    sup_json_str(&o, ",\"backends\":");
     sup_backends_json(front->conf->backend, &o);
-    sup_out_fmt(&o,
-                ",\"models\":{\"embedders\":%u,\"rerankers\":0,\"chunkers\":0,\"generators\":%u,"
-                "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"
-                "\"transcribers\":0,\"extractors\":0}}",
-                n.embedders, n.generators);
-    sup_reply_out(req, ready ? 200 : 503, &o);
+    sup_json_fmt(&o,
+                 ",\"models\":{\"embedders\":%u,\"rerankers\":0,\"chunkers\":0,\"generators\":%u,"
+                 "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"
+                 "\"transcribers\":0,\"extractors\":0}}",
+                 n.embedders, n.generators);
+    sup_reply_json(req, ready ? 200 : 503, &o);
 }
 
 void sup_probe_startup(struct sup_req *req, void *user)
 {
     struct sup_front *front = user;
     bool started = sup_fleet_started(front->fleet);
-    struct sup_out o = {0};
+    struct sup_json o = {0};
 
-    sup_out_fmt(&o, "{\"status\":\"%s\"}", started ? "started" : "starting");
-    sup_reply_out(req, started ? 200 : 503, &o);
+    sup_json_fmt(&o, "{\"status\":\"%s\"}", started ? "started" : "starting");
+    sup_reply_json(req, started ? 200 : 503, &o);
 }
 
 void sup_probe_metrics(struct sup_req *req, void *user)

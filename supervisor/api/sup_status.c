@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sup_out.h"
+#include "sup_json.h"
 
 struct code_row {
     const char *word;
@@ -112,49 +112,49 @@ unsigned sup_fail_http(const struct sup_fail *f)
     return f->retry_ms && http >= 500 && http != 504 ? 503 : http;
 }
 
-static void member(struct sup_out *o, const char *name, const char *value)
+static void member(struct sup_json *o, const char *name, const char *value)
 {
-    sup_out_fmt(o, ",\"%s\":", name);
-    sup_out_quoted(o, value);
+    sup_json_fmt(o, ",\"%s\":", name);
+    sup_json_quoted(o, value);
 }
 
 /* The facts that both forms carry. */
-static void extras(const struct sup_fail *f, struct sup_out *o)
+static void extras(const struct sup_fail *f, struct sup_json *o)
 {
     const char *reason = codes[f->code].reason;
 
-    sup_out_fmt(o, ",\"retryable\":%s", f->retry_ms ? "true" : "false");
+    sup_json_fmt(o, ",\"retryable\":%s", f->retry_ms ? "true" : "false");
     if (f->retry_ms) {
         member(o, "reason", reason[0] ? reason : "inference_capacity");
-        sup_out_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
+        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
     }
     if (f->err.limit) {
-        sup_out_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
-                    (unsigned long long)f->err.limit);
+        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
+                     (unsigned long long)f->err.limit);
     }
     if (f->err.item >= 0)
-        sup_out_fmt(o, ",\"input_index\":%d", (int)f->err.item);
+        sup_json_fmt(o, ",\"input_index\":%d", (int)f->err.item);
 }
 
-void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_out *o)
+void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_json *o)
 {
     const char *field = f->err.what[0] ? f->err.what : NULL;
 
     if (openai) {
-        sup_out_str(o, "{\"error\":{\"message\":");
-        sup_out_quoted(o, f->err.msg);
+        sup_json_str(o, "{\"error\":{\"message\":");
+        sup_json_quoted(o, f->err.msg);
         member(o, "type", codes[f->code].type);
         member(o, "param", field);
         member(o, "code", codes[f->code].word);
         extras(f, o);
-        sup_out_str(o, "}}");
+        sup_json_str(o, "}}");
         return;
     }
-    sup_out_str(o, "{\"error\":");
-    sup_out_quoted(o, codes[f->code].word);
+    sup_json_str(o, "{\"error\":");
+    sup_json_quoted(o, codes[f->code].word);
     member(o, "message", f->err.msg);
     if (field)
         member(o, "param", field);
     extras(f, o);
-    sup_out_str(o, "}");
+    sup_json_str(o, "}");
 }

@@ -12,7 +12,7 @@
 
 #include "rc.h"
 
-struct sup_out;
+struct sup_json;
 
 /* X(id, word on the wire, HTTP status, OpenAI type, reason, default retry ms).
  * A row with a retry time is retryable; reason "" = none. */
@@ -69,6 +69,6 @@ void sup_fail_refused(struct sup_fail *f, const struct rc_err *err);
 /* HTTP status: the table's, but 503 where the failure may be tried again. */
 unsigned sup_fail_http(const struct sup_fail *f);
 /* The JSON body. openai: {"error":{...}}; otherwise {"error":"CODE",...}. */
-void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_out *out);
+void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_json *out);
 
 #endif

@@ -12,12 +12,12 @@
 
 struct tokens {
     struct sup_call call;
-    struct sup_out out;
+    struct sup_json out;
 };
 
 static void deinit(struct sup_call *c)
 {
-    sup_out_deinit(&((struct tokens *)c)->out);
+    sup_json_deinit(&((struct tokens *)c)->out);
 }
 
 static void finish(struct sup_call *c)
@@ -66,34 +66,34 @@ static bool tokenize_start(struct sup_call *c, const struct sup_val *v, struct s
 
 static void tokenize_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 {
-    struct sup_out *o = &((struct tokens *)c)->out;
+    struct sup_json *o = &((struct tokens *)c)->out;
     const Ipc__Tokens *t = fr->tokens;
 
     if (fr->body_case != IPC__FRAME__BODY_TOKENS)
         return;
-    sup_out_str(o, "{\"model\":");
-    sup_out_quoted(o, c->model);
-    sup_out_fmt(o, ",\"count\":%zu,\"tokens\":[", t->n_ids);
+    sup_json_str(o, "{\"model\":");
+    sup_json_quoted(o, c->model);
+    sup_json_fmt(o, ",\"count\":%zu,\"tokens\":[", t->n_ids);
     for (size_t i = 0; i < t->n_ids; i++) {
         if (i)
-            sup_out_put(o, ",", 1);
-        sup_out_u64(o, t->ids[i]);
+            sup_json_put(o, ",", 1);
+        sup_json_u64(o, t->ids[i]);
     }
-    sup_out_str(o, "],\"pieces\":[");
+    sup_json_str(o, "],\"pieces\":[");
     for (size_t i = 0; i < t->n_pieces; i++) {
-        sup_out_str(o, i ? ",\"" : "\"");
-        sup_out_json(o, t->pieces[i].data, t->pieces[i].len);
-        sup_out_put(o, "\"", 1);
+        sup_json_str(o, i ? ",\"" : "\"");
+        sup_json_text(o, t->pieces[i].data, t->pieces[i].len);
+        sup_json_put(o, "\"", 1);
     }
-    sup_out_str(o, "],\"offsets\":[");
+    sup_json_str(o, "],\"offsets\":[");
     for (size_t i = 0; i + 1 < t->n_offsets; i += 2) {
-        sup_out_str(o, i ? ",[" : "[");
-        sup_out_u64(o, t->offsets[i]);
-        sup_out_put(o, ",", 1);
-        sup_out_u64(o, t->offsets[i + 1]);
-        sup_out_put(o, "]", 1);
+        sup_json_str(o, i ? ",[" : "[");
+        sup_json_u64(o, t->offsets[i]);
+        sup_json_put(o, ",", 1);
+        sup_json_u64(o, t->offsets[i + 1]);
+        sup_json_put(o, "]", 1);
     }
-    sup_out_str(o, "]}");
+    sup_json_str(o, "]}");
 }
 
 const struct sup_call_ops sup_tokenize_ops = {
@@ -140,15 +140,15 @@ static bool detokenize_start(struct sup_call *c, const struct sup_val *v, struct
 
 static void detokenize_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 {
-    struct sup_out *o = &((struct tokens *)c)->out;
+    struct sup_json *o = &((struct tokens *)c)->out;
 
     if (fr->body_case != IPC__FRAME__BODY_TEXT)
         return;
-    sup_out_str(o, "{\"model\":");
-    sup_out_quoted(o, c->model);
-    sup_out_str(o, ",\"text\":\"");
-    sup_out_json(o, fr->text->text.data, fr->text->text.len);
-    sup_out_str(o, "\"}");
+    sup_json_str(o, "{\"model\":");
+    sup_json_quoted(o, c->model);
+    sup_json_str(o, ",\"text\":\"");
+    sup_json_text(o, fr->text->text.data, fr->text->text.len);
+    sup_json_str(o, "\"}");
 }
 
 const struct sup_call_ops sup_detokenize_ops = {
@@ -178,12 +178,12 @@ static bool echo_start(struct sup_call *c, const struct sup_val *v, struct sup_f
 static void echo_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 {
     if (fr->body_case == IPC__FRAME__BODY_ECHOED)
-        sup_out_put(&((struct tokens *)c)->out, fr->echoed->data.data, fr->echoed->data.len);
+        sup_json_put(&((struct tokens *)c)->out, fr->echoed->data.data, fr->echoed->data.len);
 }
 
 static void echo_finish(struct sup_call *c)
 {
-    struct sup_out *o = &((struct tokens *)c)->out;
+    struct sup_json *o = &((struct tokens *)c)->out;
 
     if (o->failed)
         sup_call_reply(c, o);

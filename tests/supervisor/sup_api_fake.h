@@ -49,7 +49,7 @@ struct sup_req {
     void *drain_user;
     unsigned status;
     char type[96];
-    struct sup_out answer;
+    struct sup_json answer;
     bool streaming, full, cut_on_write, done;
     unsigned writes;
 };
@@ -143,7 +143,7 @@ void sup_reply(struct sup_req *r, unsigned status, const char *type, const void 
     FAKE_CHECK(!r->done && !r->streaming);
     r->status = status;
     snprintf(r->type, sizeof(r->type), "%s", type);
-    sup_out_put(&r->answer, body, n);
+    sup_json_put(&r->answer, body, n);
     r->done = true;
 }
 void sup_stream_start(struct sup_req *r, unsigned status, const char *type,
@@ -160,7 +160,7 @@ bool sup_stream_write(struct sup_req *r, const void *data, size_t n)
 {
     FAKE_CHECK(!r->done && r->streaming && n > 0);
     r->writes++;
-    sup_out_put(&r->answer, data, n);
+    sup_json_put(&r->answer, data, n);
     if (r->cut_on_write) { /* far too slow: the client is cut inside the call */
         r->abort_fn(r->abort_user);
         r->done = true;
@@ -332,7 +332,7 @@ static inline void fake_setup(void)
 
 static inline void fake_req_reset(void)
 {
-    sup_out_deinit(&T.req.answer);
+    sup_json_deinit(&T.req.answer);
     memset(&T.req, 0, sizeof(T.req));
 }
 

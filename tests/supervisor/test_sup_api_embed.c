@@ -251,14 +251,14 @@ static void test_large_answer(void **state)
     Ipc__Vectors w = IPC__VECTORS__INIT;
     const uint32_t n = 2048, dim = 384;
     float *data = malloc(n * dim * sizeof(*data));
-    struct sup_out body = {0};
+    struct sup_json body = {0};
     json_t *j;
 
     T.conf.max_embed_inputs = n;
-    sup_out_str(&body, "{\"model\":\"org/minilm\",\"input\":[\"x\"");
+    sup_json_str(&body, "{\"model\":\"org/minilm\",\"input\":[\"x\"");
     for (uint32_t i = 1; i < n; i++)
-        sup_out_str(&body, ",\"x\"");
-    sup_out_str(&body, "]}");
+        sup_json_str(&body, ",\"x\"");
+    sup_json_str(&body, "]}");
     for (uint32_t i = 0; i < n * dim; i++)
         data[i] = (float)((int)(i * 2654435761u) / 4294967296.0);
     fake_send_bytes("POST", "/v1/embeddings", body.p, body.n);
@@ -282,7 +282,7 @@ static void test_large_answer(void **state)
     }
     json_decref(j);
     free(data);
-    sup_out_deinit(&body);
+    sup_json_deinit(&body);
 }
 
 int main(void)

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sup_out.h"
+#include "sup_json.h"
 #include "sup_status.h"
 
 static void fill(struct rc_err *err, enum rc rc)
@@ -93,14 +93,14 @@ static void test_refused_at_once(void **state)
 
 static void assert_json(const struct sup_fail *f, bool openai, const char *want)
 {
-    struct sup_out o = {0};
+    struct sup_json o = {0};
     char text[1024];
 
     sup_fail_json(f, openai, &o);
     assert_false(o.failed);
     snprintf(text, sizeof(text), "%.*s", (int)o.n, o.p);
     assert_string_equal(text, want);
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
 static void test_shapes(void **state)

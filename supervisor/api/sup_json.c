@@ -1,10 +1,10 @@
-/* sup_out.c - a growing byte buffer that speaks JSON (see sup_out.h).
+/* sup_json.c - a growing byte buffer that speaks JSON (see sup_json.h).
  *
  * Knows nothing of requests. Always true: n <= cap <= limit; after `failed` the
- * content is not to be sent. Change with care: sup_out_f32, whose digits must read
- * back as the same float. Tests: tests/supervisor/test_sup_api_out.c
+ * content is not to be sent. Change with care: sup_json_f32, whose digits must read
+ * back as the same float. Tests: tests/supervisor/test_sup_api_json.c
  */
-#include "sup_out.h"
+#include "sup_json.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -12,22 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sup_out_deinit(struct sup_out *o)
+void sup_json_deinit(struct sup_json *o)
 {
     free(o->p);
     memset(o, 0, sizeof(*o));
 }
 
-void sup_out_reset(struct sup_out *o)
+void sup_json_reset(struct sup_json *o)
 {
     o->n = 0;
     o->failed = false;
 }
 
 /* Room for `more` bytes, or NULL and failed. */
-static char *room(struct sup_out *o, size_t more)
+static char *room(struct sup_json *o, size_t more)
 {
-    size_t limit = o->limit ? o->limit : SUP_OUT_MAX;
+    size_t limit = o->limit ? o->limit : SUP_JSON_MAX;
     size_t cap;
     char *p;
 
@@ -52,7 +52,7 @@ static char *room(struct sup_out *o, size_t more)
     return o->p + o->n;
 }
 
-void sup_out_put(struct sup_out *o, const void *bytes, size_t n_bytes)
+void sup_json_put(struct sup_json *o, const void *bytes, size_t n_bytes)
 {
     char *to;
 
@@ -62,12 +62,12 @@ void sup_out_put(struct sup_out *o, const void *bytes, size_t n_bytes)
     o->n += n_bytes;
 }
 
-void sup_out_str(struct sup_out *o, const char *s)
+void sup_json_str(struct sup_json *o, const char *s)
 {
-    sup_out_put(o, s, strlen(s));
+    sup_json_put(o, s, strlen(s));
 }
 
-void sup_out_fmt(struct sup_out *o, const char *fmt, ...)
+void sup_json_fmt(struct sup_json *o, const char *fmt, ...)
 {
     char tmp[1024];
     va_list ap;
@@ -80,7 +80,7 @@ void sup_out_fmt(struct sup_out *o, const char *fmt, ...)
         o->failed = true; /* only for short fixed forms: anything longer is our mistake */
         return;
     }
-    sup_out_put(o, tmp, (size_t)n);
+    sup_json_put(o, tmp, (size_t)n);
 }
 
 size_t sup_utf8_len(const unsigned char *s, size_t n)
@@ -108,33 +108,33 @@ size_t sup_utf8_len(const unsigned char *s, size_t n)
     return 4;
 }
 
-static void escape_one(struct sup_out *o, unsigned char c)
+static void escape_one(struct sup_json *o, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
     char u[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
 
     switch (c) {
     case '"':
-        sup_out_put(o, "\\\"", 2);
+        sup_json_put(o, "\\\"", 2);
         break;
     case '\\':
-        sup_out_put(o, "\\\\", 2);
+        sup_json_put(o, "\\\\", 2);
         break;
     case '\n':
-        sup_out_put(o, "\\n", 2);
+        sup_json_put(o, "\\n", 2);
         break;
     case '\r':
-        sup_out_put(o, "\\r", 2);
+        sup_json_put(o, "\\r", 2);
         break;
     case '\t':
-        sup_out_put(o, "\\t", 2);
+        sup_json_put(o, "\\t", 2);
         break;
     default:
-        sup_out_put(o, u, 6);
+        sup_json_put(o, u, 6);
     }
 }
 
-void sup_out_json(struct sup_out *o, const void *text, size_t n)
+void sup_json_text(struct sup_json *o, const void *text, size_t n)
 {
     const unsigned char *s = text;
     size_t from = 0, i = 0, len;
@@ -150,28 +150,28 @@ void sup_out_json(struct sup_out *o, const void *text, size_t n)
             i += len;
             continue;
         }
-        sup_out_put(o, s + from, i - from);
+        sup_json_put(o, s + from, i - from);
         if (c >= 0x80)
-            sup_out_put(o, "\xEF\xBF\xBD", 3);
+            sup_json_put(o, "\xEF\xBF\xBD", 3);
         else
             escape_one(o, c);
         from = ++i;
     }
-    sup_out_put(o, s + from, n - from);
+    sup_json_put(o, s + from, n - from);
 }
 
-void sup_out_quoted(struct sup_out *o, const char *s)
+void sup_json_quoted(struct sup_json *o, const char *s)
 {
     if (!s) {
-        sup_out_put(o, "null", 4);
+        sup_json_put(o, "null", 4);
         return;
     }
-    sup_out_put(o, "\"", 1);
-    sup_out_json(o, s, strlen(s));
-    sup_out_put(o, "\"", 1);
+    sup_json_put(o, "\"", 1);
+    sup_json_text(o, s, strlen(s));
+    sup_json_put(o, "\"", 1);
 }
 
-void sup_out_u64(struct sup_out *o, uint64_t v)
+void sup_json_u64(struct sup_json *o, uint64_t v)
 {
     char tmp[20];
     size_t i = sizeof(tmp);
@@ -180,25 +180,25 @@ void sup_out_u64(struct sup_out *o, uint64_t v)
         tmp[--i] = (char)('0' + v % 10);
         v /= 10;
     } while (v);
-    sup_out_put(o, tmp + i, sizeof(tmp) - i);
+    sup_json_put(o, tmp + i, sizeof(tmp) - i);
 }
 
-static void f32_slow(struct sup_out *o, float v)
+static void f32_slow(struct sup_json *o, float v)
 {
     char tmp[32];
 
     if (!isfinite(v)) {
-        sup_out_put(o, "null", 4);
+        sup_json_put(o, "null", 4);
         return;
     }
-    sup_out_put(o, tmp, (size_t)snprintf(tmp, sizeof(tmp), "%.9g", (double)v));
+    sup_json_put(o, tmp, (size_t)snprintf(tmp, sizeof(tmp), "%.9g", (double)v));
 }
 
 /* An embedding answer has up to a million of these, and printf needs 300 ns for
  * one: a value between 1e-5 and 1e6 is scaled to an integer of 9 digits instead.
  * The product is off by at most 2^-53 of itself, far less than the half unit of
  * the 9th digit that a float's 24 bits leave free, so it still reads back equal. */
-void sup_out_f32(struct sup_out *o, float v)
+void sup_json_f32(struct sup_json *o, float v)
 {
     static const double pow10[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
@@ -209,7 +209,7 @@ void sup_out_f32(struct sup_out *o, float v)
     uint64_t x;
 
     if (v == 0.0f) {
-        sup_out_put(o, signbit(v) ? "-0.0" : "0.0", signbit(v) ? 4 : 3);
+        sup_json_put(o, signbit(v) ? "-0.0" : "0.0", signbit(v) ? 4 : 3);
         return;
     }
     if (!(a >= 1e-5 && a < 1e6)) {
@@ -233,17 +233,17 @@ void sup_out_f32(struct sup_out *o, float v)
     } while (x);
     if (v < 0)
         tmp[--i] = '-';
-    sup_out_put(o, tmp + i, end - i);
+    sup_json_put(o, tmp + i, end - i);
 }
 
-void sup_out_base64(struct sup_out *o, const void *bytes, size_t n)
+void sup_json_base64(struct sup_json *o, const void *bytes, size_t n)
 {
     static const char abc[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *s = bytes;
     char *to;
     size_t i;
 
-    if (n > SUP_OUT_MAX) {
+    if (n > SUP_JSON_MAX) {
         o->failed = true;
         return;
     }

@@ -1,4 +1,4 @@
-/* test_sup_api_out.c - escaping, numbers and base64 of the answer buffer. */
+/* test_sup_api_json.c - escaping, numbers and base64 of the answer buffer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_out.h"
+#include "sup_json.h"
 
-static void assert_out(struct sup_out *o, const char *want, size_t n)
+static void assert_out(struct sup_json *o, const char *want, size_t n)
 {
     assert_false(o->failed);
     assert_int_equal(o->n, n);
     if (n)
         assert_memory_equal(o->p, want, n);
-    sup_out_reset(o);
+    sup_json_reset(o);
 }
 
 static void test_escape(void **state)
@@ -44,23 +44,23 @@ static void test_escape(void **state)
         {"\xf4\x90\x80\x80", 4, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
         {"x\xe4\xb8", 3, "x\xef\xbf\xbd\xef\xbf\xbd"}, /* cut at the end */
     };
-    struct sup_out o = {0};
+    struct sup_json o = {0};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        sup_out_json(&o, rows[i].in, rows[i].n);
+        sup_json_text(&o, rows[i].in, rows[i].n);
         assert_out(&o, rows[i].out, strlen(rows[i].out));
     }
-    sup_out_quoted(&o, NULL);
+    sup_json_quoted(&o, NULL);
     assert_out(&o, "null", 4);
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
-static void check_float(struct sup_out *o, float v)
+static void check_float(struct sup_json *o, float v)
 {
     char text[32];
 
-    sup_out_reset(o);
-    sup_out_f32(o, v);
+    sup_json_reset(o);
+    sup_json_f32(o, v);
     assert_true(o->n < sizeof(text));
     memcpy(text, o->p, o->n);
     text[o->n] = '\0';
@@ -78,7 +78,7 @@ static void test_floats_read_back_equal(void **state)
                                  1e-5f,        9.9999e-6f, 999999.94f, 1e6f,        0.5f,
                                  123.456f,     3.4e38f,    1e-45f,     16777216.0f, 0.99999994f,
                                  -0.06250001f, 99999.99f,  100000.0f};
-    struct sup_out o = {0};
+    struct sup_json o = {0};
     uint32_t x = 12345;
 
     for (size_t i = 0; i < sizeof(edge) / sizeof(edge[0]); i++)
@@ -92,14 +92,14 @@ static void test_floats_read_back_equal(void **state)
             check_float(&o, v);
         check_float(&o, ((float)(x >> 8) / 8388608.0f - 1.0f) * 0.2f);
     }
-    sup_out_reset(&o);
-    sup_out_f32(&o, NAN);
+    sup_json_reset(&o);
+    sup_json_f32(&o, NAN);
     assert_out(&o, "null", 4);
-    sup_out_f32(&o, 0.25f);
+    sup_json_f32(&o, 0.25f);
     assert_out(&o, "0.25", 4);
-    sup_out_f32(&o, -12.0f);
+    sup_json_f32(&o, -12.0f);
     assert_out(&o, "-12.0", 5);
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
 static void test_base64(void **state)
@@ -107,34 +107,34 @@ static void test_base64(void **state)
     static const char *const rows[][2] = {
         {"", ""},        {"f", "Zg=="},        {"fo", "Zm8="},
         {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd\xfc", "//79/A=="}};
-    struct sup_out o = {0};
+    struct sup_json o = {0};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        sup_out_base64(&o, rows[i][0], strlen(rows[i][0]));
+        sup_json_base64(&o, rows[i][0], strlen(rows[i][0]));
         assert_out(&o, rows[i][1], strlen(rows[i][1]));
     }
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
 static void test_limit(void **state)
 {
-    struct sup_out o = {.limit = 10};
+    struct sup_json o = {.limit = 10};
 
-    sup_out_str(&o, "0123456789");
+    sup_json_str(&o, "0123456789");
     assert_false(o.failed);
-    sup_out_str(&o, "x");
+    sup_json_str(&o, "x");
     assert_true(o.failed);
     assert_int_equal(o.n, 10);
-    sup_out_str(&o, "");
-    sup_out_u64(&o, 7);
+    sup_json_str(&o, "");
+    sup_json_u64(&o, 7);
     assert_true(o.failed);
     assert_int_equal(o.n, 10);
-    sup_out_reset(&o);
-    sup_out_u64(&o, UINT64_MAX % 10000000000u);
+    sup_json_reset(&o);
+    sup_json_u64(&o, UINT64_MAX % 10000000000u);
     assert_false(o.failed);
-    sup_out_base64(&o, "abc", 3);
+    sup_json_base64(&o, "abc", 3);
     assert_true(o.failed);
-    sup_out_deinit(&o);
+    sup_json_deinit(&o);
 }
 
 int main(void)
