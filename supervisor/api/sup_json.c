@@ -206,7 +206,7 @@ void sup_json_f32(struct sup_json *o, float v)
     char tmp[24];
     size_t end = sizeof(tmp), i = end;
     unsigned dec; /* digits behind the point */
-    uint64_t x;
+    uint32_t x;
 
     if (v == 0.0f) {
         sup_json_put(o, signbit(v) ? "-0.0" : "0.0", signbit(v) ? 4 : 3);
@@ -219,9 +219,11 @@ void sup_json_f32(struct sup_json *o, float v)
     dec = 3;
     while (a * pow10[dec] < 1e8)
         dec++;
-    x = (uint64_t)(a * pow10[dec] + 0.5);
-    while (dec > 1 && x % 10 == 0) {
-        x /= 10;
+    x = (uint32_t)(a * pow10[dec] + 0.5);
+    /* fewer digits as long as they read back the same: 0.1 stays 0.1 */
+    for (uint32_t y = (x + 5) / 10; dec > 1 && (float)((double)y / pow10[dec - 1]) == (float)a;
+         y = (x + 5) / 10) {
+        x = y;
         dec--;
     }
     for (unsigned k = 0; k < dec; k++, x /= 10)

@@ -97,6 +97,8 @@ static void test_floats_read_back_equal(void **state)
     assert_out(&o, "null", 4);
     sup_json_f32(&o, 0.25f);
     assert_out(&o, "0.25", 4);
+    sup_json_f32(&o, 0.1f);
+    assert_out(&o, "0.1", 3);
     sup_json_f32(&o, -12.0f);
     assert_out(&o, "-12.0", 5);
     sup_json_deinit(&o);
