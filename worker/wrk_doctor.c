@@ -16,6 +16,8 @@
 
 #include <jansson.h>
 
+#include "be.h"
+
 static void print_line(json_t *obj)
 {
     char *s = obj != NULL ? json_dumps(obj, JSON_COMPACT) : NULL;
@@ -31,21 +33,45 @@ static void check(const char *name, bool ok, const char *detail)
     print_line(json_pack("{s:s, s:b, s:s}", "check", name, "ok", ok, "detail", detail));
 }
 
+/* The backend as a worker would make it: its start-up self-checks run here. */
+static bool backend(unsigned n_threads)
+{
+    const struct be_opts o = {.backend = "cpu", .n_threads = n_threads};
+    struct be_ctx *be = NULL;
+    struct rc_err err = RC_ERR_INIT;
+    struct be_stats s;
+    char text[128];
+
+    if (be_ctx_new(&be, &o, &err) != RC_OK) {
+        check("kernels", false, err.msg);
+        return false;
+    }
+    memset(&s, 0, sizeof(s));
+    be_ctx_stats(be, &s);
+    check("kernels", true, s.kernels);
+    /* a release that fails its check is replaced by our own loops: slower, right */
+    check("openblas", strncmp(s.f32_gemm, "openblas", 8) == 0, s.f32_gemm);
+    snprintf(text, sizeof(text), "%u (affinity and cgroup quota)", s.n_threads);
+    check("threads", true, text);
+    be_ctx_free(&be);
+    return true;
+}
+
 static int child(enum wrk_sandbox_mode mode, unsigned n_threads)
 {
     struct wrk_sandbox_report r;
     struct rc_err err = RC_ERR_INIT;
     enum rc rc = wrk_sandbox_apply(mode, -1, -1, n_threads, &r, &err);
-    char text[128];
+    bool ok = rc == RC_OK;
 
     for (size_t i = 0; i < r.n; i++)
         print_line(json_pack("{s:s, s:b, s:s}", "layer", r.layer[i].name, "holds", r.layer[i].holds,
                              "detail", r.layer[i].detail));
-    check("sandbox", rc == RC_OK, rc == RC_OK ? "a worker can start in this mode" : err.msg);
-    snprintf(text, sizeof(text), "%u (affinity and cgroup quota)", n_threads);
-    check("threads", true, text);
+    check("sandbox", ok, ok ? "a worker can start in this mode" : err.msg);
+    fflush(stdout); /* what follows might be killed */
+    ok = ok && backend(n_threads);
     fflush(stdout);
-    return rc == RC_OK ? 0 : 1;
+    return ok ? 0 : 1;
 }
 
 int wrk_doctor(enum wrk_sandbox_mode mode, unsigned n_threads)

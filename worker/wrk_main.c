@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wrk_bench.h"
 #include "wrk_doctor.h"
 #include "wrk_sandbox.h"
 #include "wrk_serve.h"
@@ -22,6 +23,10 @@ static const char usage[] =
     "           serves one model: channel on descriptor 3, model on descriptor 4\n"
     "       inferd-worker --doctor [--sandbox=MODE]\n"
     "           says what holds on this machine, one JSON object a line\n"
+    "       inferd-worker --bench PATH [--prompt N] [--gen N] [--seqs N] [--threads N]\n"
+    "           [--runs N] [--embed-batch N] [--embed-tokens N] [--cpu-level L]\n"
+    "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE]\n"
+    "           times one model, prints one JSON object\n"
     "       inferd-worker --version\n"
     "inferd starts this program; people rarely do.\n";
 
@@ -104,10 +109,8 @@ static const struct {
     const char *word;
     int (*run)(int argc, char **argv);
 } modes[] = {
-    {"--serve", serve_main},
-    {"--doctor", doctor_main},
-    {"--version", version_main},
-    {"--help", help_main},
+    {"--serve", serve_main},     {"--doctor", doctor_main}, {"--bench", wrk_bench},
+    {"--version", version_main}, {"--help", help_main},
 };
 
 int main(int argc, char **argv)
