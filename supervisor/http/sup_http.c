@@ -9,6 +9,7 @@
 #include "sup_http.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -89,6 +90,17 @@ static void maybe_done(struct sup_http *h)
     done(h->done_user);
 }
 
+static void on_connection(uv_stream_t *s, int status)
+{
+    struct sup_http *h = s->data;
+    int which = s == &h->listeners[1].stream;
+
+    if (status == 0)
+        h->accept_again[which] = !sup_conn_accept(h, s, which);
+    else
+        sup_http_refused(h, "accept");
+}
+
 static void on_sweep(uv_timer_t *t)
 {
     struct sup_http *h = t->data;
@@ -97,6 +109,10 @@ static void on_sweep(uv_timer_t *t)
     for (struct sup_conn *c = h->conns, *next; c; c = next) {
         next = c->next; /* connections leave the list in close callbacks only */
         sup_conn_sweep(c, now);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (h->accept_again[i] && h->listening[i] && !uv_is_closing(&h->listeners[i].handle))
+            on_connection(&h->listeners[i].stream, 0);
     }
     maybe_done(h);
 }
@@ -165,20 +181,9 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     h->m_paused = sup_series(metrics, SUP_M_HTTP_STREAMS_PAUSED, NULL, NULL);
     if (getrandom(&h->rng, sizeof(h->rng), 0) != sizeof(h->rng))
         h->rng = sup_now_us() ^ (uint64_t)getpid() << 40; /* ids are no secrets */
+    sup_date(h); /* libc reads /etc/localtime once, while it still may */
     *out = h;
     return RC_OK;
-}
-
-static void on_tcp(uv_stream_t *s, int status)
-{
-    if (status == 0)
-        sup_conn_accept(s->data, s, false);
-}
-
-static void on_unix(uv_stream_t *s, int status)
-{
-    if (status == 0)
-        sup_conn_accept(s->data, s, true);
 }
 
 /* Hands a listening descriptor to the loop. */
@@ -200,7 +205,7 @@ static int adopt(struct sup_http *h, int which, int fd)
         close(fd);
         return e;
     }
-    return uv_listen(&h->listeners[which].stream, 1024, which == 0 ? on_tcp : on_unix);
+    return uv_listen(&h->listeners[which].stream, 1024, on_connection);
 }
 
 enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
@@ -219,6 +224,7 @@ enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
             close(fds[0]);
         return rc;
     }
+    signal(SIGPIPE, SIG_IGN); /* libuv writes to sockets whose peers may be gone */
     uv_prepare_init(h->loop, &h->turn_end);
     uv_timer_init(h->loop, &h->sweep);
     h->turn_end.data = h->sweep.data = h;

@@ -506,19 +506,19 @@ void sup_conn_sweep(struct sup_conn *c, uint64_t now)
 
 /* ---------------------------------------------------------------- beginning */
 
-void sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
+bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
 {
     struct sup_conn *c = calloc(1, sizeof(*c));
     int e;
 
     if (!c)
-        return; /* libuv tries again at the next connection */
+        return false;
     c->h = h;
     c->unix_peer = unix_peer;
     e = unix_peer ? uv_pipe_init(h->loop, &c->u.pipe, 0) : uv_tcp_init(h->loop, &c->u.tcp);
     if (e) {
         free(c);
-        return;
+        return false;
     }
     c->u.handle.data = c;
     sup_hp_init(&c->hp, &h->env);
@@ -532,7 +532,7 @@ void sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
     sup_series_set(h->m_conns, (double)h->n_conns);
     if (uv_accept(listener, &c->u.stream) != 0) {
         sup_conn_close(c);
-        return;
+        return true;
     }
     if (!unix_peer) {
         uv_tcp_nodelay(&c->u.tcp, 1);
@@ -546,4 +546,5 @@ void sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
     } else if (!start_reading(c)) {
         sup_conn_close(c);
     }
+    return true;
 }

@@ -177,7 +177,7 @@ static const char *dec(uint64_t v, char buf[24])
     return p;
 }
 
-static const char *date_now(struct sup_http *h)
+const char *sup_date(struct sup_http *h)
 {
     struct timespec ts;
     struct tm tm;
@@ -204,7 +204,7 @@ void sup_out_head(struct sup_conn *c, const struct sup_req *r, const char *id, u
     add(c, "HTTP/1.1 ");
     add(c, dec(status, num));
     add_line(c, " ", reason(status));
-    add_line(c, "Server: inferd\r\nDate: ", date_now(c->h));
+    add_line(c, "Server: inferd\r\nDate: ", sup_date(c->h));
     if (content_type && *content_type)
         add_line(c, "Content-Type: ", content_type);
     if (chunked)

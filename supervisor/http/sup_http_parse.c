@@ -396,10 +396,15 @@ static enum sup_hp_event feed_head(struct sup_hp *p, const char *data, size_t n,
 static enum sup_hp_event feed_body(struct sup_hp *p, const char *data, size_t n, size_t *used)
 {
     size_t k = sup_gate_scan(&p->gate, data, n, p->env->max_body_bytes);
+    enum sup_fault f = p->gate.fault;
 
     *used = k;
-    if (p->gate.fault)
-        return SUP_HP_BAD;
+    if (f) {
+        /* What llhttp dislikes in front of the bad byte comes first, as it would
+         * have if the bytes had come one by one. */
+        p->gate.fault = SUP_F_NONE;
+        return bad(p, k > 1 && llhttp_execute(&p->ll, data, k - 1) != HPE_OK ? SUP_F_PARSER : f);
+    }
     if (k && llhttp_execute(&p->ll, data, k) != HPE_OK)
         return bad(p, SUP_F_PARSER);
     if (p->complete != (p->gate.st == SUP_G_DONE))

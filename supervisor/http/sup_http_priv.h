@@ -58,6 +58,7 @@ struct sup_http {
         uv_pipe_t pipe;
     } listeners[2]; /* TCP, Unix */
     bool listening[2];
+    bool accept_again[2]; /* a connection waits because memory was short */
     unsigned port;
     unsigned n_handles; /* ours that are open: listeners, prepare, timer */
     bool started, draining, stopped;
@@ -160,10 +161,14 @@ void sup_out_head(struct sup_conn *c, const struct sup_req *r, const char *id, u
 /* Writes now what the socket takes; no callbacks. false: the socket is broken. */
 bool sup_out_write(struct sup_conn *c);
 void sup_out_free(struct sup_conn *c);
+/* The Date header's value, kept for a second. */
+const char *sup_date(struct sup_http *h);
 void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES]);
 
 /* ---- sup_http_conn.c */
-void sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer);
+/* false: no memory; libuv then holds the connection, and accepts no other, until
+ * this is called again. */
+bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer);
 void sup_conn_dirty(struct sup_conn *c);
 /* The turn's end: write, then go on with what was waiting for that. */
 void sup_conn_settle(struct sup_conn *c);

@@ -3,7 +3,7 @@
  * Percent-decoding is done once, here, before a path is compared. %2F becomes a
  * slash only inside the tail of a star route (model ids hold slashes); anywhere
  * else such a path has no route. Dot segments are left alone: they are no files.
- * Tests: tests/supervisor/test_sup_http_route.c
+ * Tests: tests/supervisor/test_sup_http.c, test_sup_http_parse.c
  */
 #include <stdio.h>
 #include <string.h>

@@ -25,6 +25,8 @@
 #include "sup_http.h"
 #include "sup_metrics.h"
 
+#pragma GCC diagnostic ignored "-Wunused-function" /* a test takes what it needs */
+
 #define PATIENCE_MS 20000
 #define MAX_HELD 2048
 
@@ -224,7 +226,7 @@ static struct client c_open(struct rig *g)
 }
 
 /* The kernel keeps little for a client that does not read. */
-__attribute__((unused)) static struct client c_open_slow(struct rig *g)
+static struct client c_open_slow(struct rig *g)
 {
     return c_connect(g, 4096);
 }

@@ -232,6 +232,38 @@ static void pipelining(void **state)
     rig_free(g);
 }
 
+/* What follows a request that asked for the end is not run. */
+static void nothing_behind_close(void **state)
+{
+    struct rig *g = rig_new();
+    struct client c;
+
+    (void)state;
+    rig_start(g);
+    c = c_open(g);
+    c_text(g, &c,
+           "GET /healthz HTTP/1.1\r\n" H "Connection: close\r\n\r\n"
+           "GET /hidden HTTP/1.1\r\n" H "\r\n");
+    READ_UNTIL(g, &c, c.closed);
+    assert_false(c.reset);
+    assert_int_equal(count(c.in, "HTTP/1.1 200"), 1);
+    assert_int_equal(g->n_hidden, 0);
+    c_free(&c);
+
+    c = c_open(g); /* the same when the first waits and the second came meanwhile */
+    c_text(g, &c, "POST /wait HTTP/1.1\r\n" H "Connection: close\r\n\r\n");
+    WAIT_FOR(g, g->n_held == 1);
+    c_text(g, &c, "GET /hidden HTTP/1.1\r\n" H "\r\n");
+    for (int i = 0; i < 10; i++)
+        turn(g);
+    sup_reply(g->held[0].req, 200, "text/plain", "first", 5);
+    READ_UNTIL(g, &c, c.closed);
+    assert_true(ends_with(&c, "first"));
+    assert_int_equal(g->n_hidden, 0);
+    c_free(&c);
+    rig_free(g);
+}
+
 /* Far more than the read-ahead holds, behind a request that waits. */
 static void read_ahead_is_bounded(void **state)
 {
@@ -585,6 +617,7 @@ int main(void)
         cmocka_unit_test(request_ids),
         cmocka_unit_test(every_split),
         cmocka_unit_test(pipelining),
+        cmocka_unit_test(nothing_behind_close),
         cmocka_unit_test(read_ahead_is_bounded),
         cmocka_unit_test(expectations_and_sizes),
         cmocka_unit_test(body_budget),
