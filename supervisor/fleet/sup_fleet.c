@@ -207,6 +207,7 @@ static void forget_gone(struct sup_fleet *f)
 
         if (forgettable(f, s)) {
             f->by_state[s->state]--;
+            sup_series_set(f->m_state[s->state], (double)f->by_state[s->state]);
             slot_free(s);
         } else {
             f->slot[kept++] = s;
@@ -224,6 +225,8 @@ static void model_seen(struct sup_fleet *f, const Ipc__CtlModel *m)
     s = slot_exact(f, m->id, strlen(m->id));
     if (!s && (f->n_slots >= FLEET_SLOTS_MAX || !(s = slot_new(f, m->id))))
         return;
+    if (s->label != s->id)
+        slot_metrics(f, s, s->id);
     s->listed = true;
     s->gone_ms = 0;
     s->is_dir = m->is_dir;

@@ -165,6 +165,7 @@ struct done_cb { /* a promised call of load, unload or rescan */
 
 struct slot {
     char *id;
+    const char *label; /* in metrics: the id once it was seen on disk, or "unknown" */
     bool is_dir, listed;
     uint64_t bytes, gone_ms;
     uint8_t identity[SUP_IDENTITY_BYTES];
@@ -261,6 +262,7 @@ void fleet_pump(struct sup_fleet *f);
 /* -------------------------------------------------------- sup_fleet_slot.c */
 struct slot *slot_new(struct sup_fleet *f, const char *id);
 void slot_free(struct slot *s);
+void slot_metrics(struct sup_fleet *f, struct slot *s, const char *label);
 void slot_want(struct sup_fleet *f, struct slot *s);
 void slot_unwant(struct slot *s);
 void slot_set(struct sup_fleet *f, struct slot *s, enum sup_slot_state to, const char *reason);

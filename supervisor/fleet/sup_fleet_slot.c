@@ -35,6 +35,19 @@ void slot_set(struct sup_fleet *f, struct slot *s, enum sup_slot_state to, const
                 SUP_S("reason", reason));
 }
 
+/* Names that clients made up must not fill the table of series. */
+void slot_metrics(struct sup_fleet *f, struct slot *s, const char *label)
+{
+    s->label = label;
+    s->m_active = sup_series(f->metrics, SUP_M_TASKS_ACTIVE, label, NULL);
+    s->m_ok = sup_series(f->metrics, SUP_M_TASKS, label, "ok");
+    s->m_waiters = sup_series(f->metrics, SUP_M_LOAD_WAITERS, label, NULL);
+    s->m_ttft = sup_series(f->metrics, SUP_M_TTFT, label, NULL);
+    s->m_prompt = sup_series(f->metrics, SUP_M_TOKENS, label, "prompt");
+    s->m_completion = sup_series(f->metrics, SUP_M_TOKENS, label, "completion");
+    s->m_embed = sup_series(f->metrics, SUP_M_TOKENS, label, "embed");
+}
+
 struct slot *slot_new(struct sup_fleet *f, const char *id)
 {
     struct slot *s = calloc(1, sizeof(*s));
@@ -59,13 +72,7 @@ struct slot *slot_new(struct sup_fleet *f, const char *id)
     lnk_init(&s->loaders);
     lnk_init(&s->unloaders);
     s->last_err = s->probe_err = RC_ERR_INIT;
-    s->m_active = sup_series(f->metrics, SUP_M_TASKS_ACTIVE, id, NULL);
-    s->m_ok = sup_series(f->metrics, SUP_M_TASKS, id, "ok");
-    s->m_waiters = sup_series(f->metrics, SUP_M_LOAD_WAITERS, id, NULL);
-    s->m_ttft = sup_series(f->metrics, SUP_M_TTFT, id, NULL);
-    s->m_prompt = sup_series(f->metrics, SUP_M_TOKENS, id, "prompt");
-    s->m_completion = sup_series(f->metrics, SUP_M_TOKENS, id, "completion");
-    s->m_embed = sup_series(f->metrics, SUP_M_TOKENS, id, "embed");
+    slot_metrics(f, s, "unknown");
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
 
@@ -78,6 +85,7 @@ struct slot *slot_new(struct sup_fleet *f, const char *id)
     f->slot[lo] = s;
     f->n_slots++;
     f->by_state[SUP_SLOT_ABSENT]++;
+    sup_series_set(f->m_state[SUP_SLOT_ABSENT], (double)f->by_state[SUP_SLOT_ABSENT]);
     return s;
 }
 
@@ -298,8 +306,8 @@ void slot_on_loaded(struct worker *w, const Ipc__Loaded *l)
     s->loads++;
     s->used_ms = fleet_now_ms(f);
     s->loaded_unix_s = unix_now();
-    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->id, "ok"), 1);
-    sup_series_observe(sup_series(f->metrics, SUP_M_MODEL_LOAD_SECONDS, s->id, NULL), took);
+    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->label, "ok"), 1);
+    sup_series_observe(sup_series(f->metrics, SUP_M_MODEL_LOAD_SECONDS, s->label, NULL), took);
     slot_set(f, s, SUP_SLOT_READY, "loaded");
     SUP_LOG(SUP_INFO, "model_loaded", SUP_S("model", s->id), SUP_I("pid", w->pid),
             SUP_S("family", l->family), SUP_S("quant", l->quant), SUP_S("kernels", l->kernels),
@@ -327,7 +335,7 @@ void slot_drain(struct sup_fleet *f, struct slot *s, const char *reason)
 {
     if (s->w->state != SUP_W_RUNNING)
         return; /* dying already: its end is on the way */
-    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_UNLOADS, s->id, reason), 1);
+    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_UNLOADS, s->label, reason), 1);
     slot_set(f, s, SUP_SLOT_DRAINING, reason);
     fleet_tick_fast(f);
     worker_drain(s->w);
@@ -354,7 +362,7 @@ void slot_fail(struct sup_fleet *f, struct slot *s, const struct rc_err *err, co
         wait = sup_load_backoff_ms(s->failures);
     s->until_ms = fleet_now_ms(f) + wait;
     let_go(s);
-    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->id, result), 1);
+    sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->label, result), 1);
     SUP_LOG(SUP_ERROR, "model_load_failed", SUP_S("model", s->id),
             SUP_S("code", rc_name(err->code)), SUP_S("what", err->what), SUP_S("error", err->msg),
             SUP_B("permanent", s->permanent), SUP_I("retry_in_ms", wait));
@@ -377,7 +385,7 @@ static void crashed(struct sup_fleet *f, struct slot *s, struct worker *w)
     wait = sup_death_backoff_ms(++s->streak);
     s->until_ms = fleet_now_ms(f) + wait;
     sup_series_add(
-        sup_series(f->metrics, SUP_M_WORKER_DEATHS, s->id, weights ? "signal" : w->cause), 1);
+        sup_series(f->metrics, SUP_M_WORKER_DEATHS, s->label, weights ? "signal" : w->cause), 1);
     if (weights)
         rc_fail(&err, RC_WEIGHT_IO, "the weights of model '%s' could not be read any more%s%s",
                 s->id, w->err.code ? ": " : "", w->err.code ? w->err.msg : "");

@@ -128,7 +128,7 @@ static void uncount(struct sup_ticket *t, enum rc code)
     if (code == RC_OK)
         sup_series_add(s->m_ok, 1);
     else
-        sup_series_add(sup_series(t->f->metrics, SUP_M_TASKS, s->id, result_word(code)), 1);
+        sup_series_add(sup_series(t->f->metrics, SUP_M_TASKS, s->label, result_word(code)), 1);
 }
 
 static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
@@ -447,7 +447,7 @@ static void death_of(struct sup_fleet *f, struct sup_ticket *t, bool alone,
         unlink_sent(t);
         t->deaths++;
         link_waiting(t);
-        sup_series_add(sup_series(f->metrics, SUP_M_TASK_RETRIES, t->slot->id, NULL), 1);
+        sup_series_add(sup_series(f->metrics, SUP_M_TASK_RETRIES, t->slot->label, NULL), 1);
         SUP_LOG(SUP_WARN, "task_retry", SUP_S("model", t->slot->id), SUP_S("request_id", t->req_id),
                 SUP_I("deaths", t->deaths));
     }
@@ -549,12 +549,25 @@ static enum rc ticket_new(struct sup_ticket **out, struct sup_fleet *f, struct s
     return RC_OK;
 }
 
+/* The disk was looked at a moment ago and no newer look is on its way. */
+static bool list_fresh(const struct sup_fleet *f)
+{
+    return f->scanned && !f->scanning && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
+}
+
 /* What a new ticket finds: sent at once, waits, or is refused with a reason. */
 static void place(struct sup_fleet *f, struct slot *s, struct sup_ticket *t)
 {
     uint64_t now = fleet_now_ms(f), left = s->until_ms > now ? s->until_ms - now : 0;
     struct rc_err err = RC_ERR_INIT;
 
+    if (!s->listed && !s->w) { /* its files are not there; a fresh look decides */
+        if (list_fresh(f)) {
+            slot_files_changed(f, s);
+            return;
+        }
+        fleet_scan(f);
+    }
     switch (s->state) {
     case SUP_SLOT_READY:
     case SUP_SLOT_BUSY:
@@ -574,7 +587,7 @@ static void place(struct sup_fleet *f, struct slot *s, struct sup_ticket *t)
             return;
         }
         if (s->permanent && !s->check_files) {
-            if (f->scanned && now - f->scan_ms < FLEET_SCAN_GAP_MS) {
+            if (list_fresh(f)) {
                 ticket_end(t, &s->last_err, 0);
                 return;
             }
@@ -597,11 +610,9 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
 
     if (f->draining)
         return rc_fail(err, RC_UNLOADING, "the server is shutting down");
-    if (!s && sup_id_valid(task->model) &&
-        (!f->scanned || fleet_now_ms(f) - f->scan_ms >= FLEET_SCAN_GAP_MS) &&
-        f->n_slots < FLEET_SLOTS_MAX && (s = slot_new(f, task->model)))
-        fleet_scan(f); /* it may have been put there a moment ago */
-    if (!s)
+    if (!s && sup_id_valid(task->model) && !list_fresh(f) && f->n_slots < FLEET_SLOTS_MAX)
+        s = slot_new(f, task->model); /* it may have been put there a moment ago */
+    if (!s || (!s->listed && !s->w && !s->gone_ms && list_fresh(f)))
         return rc_fail_what(err, RC_NOT_FOUND, "model", "there is no such model");
     if (s->n_tasks >= f->conf->max_queue) {
         rc_fail(err, RC_BUSY,
@@ -611,7 +622,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
             err->n = s->n_tasks;
             err->limit = f->conf->max_queue;
         }
-        sup_series_add(sup_series(f->metrics, SUP_M_TASKS, s->id, "refused"), 1);
+        sup_series_add(sup_series(f->metrics, SUP_M_TASKS, s->label, "refused"), 1);
         return RC_BUSY;
     }
     if ((rc = ticket_new(&t, f, s, task, err)) != RC_OK)

@@ -1,0 +1,386 @@
+/* test_sup_fleet_check.c - every frame in every state, and every limit inside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "sup_fleet_check.h"
+
+static Ipc__Ready ready;
+static Ipc__Progress progress;
+static Ipc__Loaded loaded;
+static Ipc__Error error;
+static Ipc__Log logged;
+static Ipc__Stats stats;
+static Ipc__Delta delta;
+static Ipc__Done done;
+static Ipc__Vectors vectors;
+static Ipc__Tokens tokens;
+static Ipc__Text text;
+static Ipc__Echo echoed;
+
+static int setup(void **s)
+{
+    (void)s;
+    ipc__ready__init(&ready);
+    ipc__progress__init(&progress);
+    ipc__loaded__init(&loaded);
+    ipc__error__init(&error);
+    ipc__log__init(&logged);
+    ipc__stats__init(&stats);
+    ipc__delta__init(&delta);
+    ipc__done__init(&done);
+    ipc__vectors__init(&vectors);
+    ipc__tokens__init(&tokens);
+    ipc__text__init(&text);
+    ipc__echo__init(&echoed);
+    loaded.vocab_size = 100;
+    loaded.ctx_tokens = 8;
+    return 0;
+}
+
+static Ipc__Frame frame(Ipc__Frame__BodyCase body, uint64_t task)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+
+    f.task = task;
+    f.body_case = body;
+    switch (body) {
+#define C(CASE, field, ptr)       \
+    case IPC__FRAME__BODY_##CASE: \
+        f.field = ptr;            \
+        break
+        C(READY, ready, &ready);
+        C(PROGRESS, progress, &progress);
+        C(LOADED, loaded, &loaded);
+        C(ERROR, error, &error);
+        C(LOG, log, &logged);
+        C(STATS, stats, &stats);
+        C(DELTA, delta, &delta);
+        C(DONE, done, &done);
+        C(VECTORS, vectors, &vectors);
+        C(TOKENS, tokens, &tokens);
+        C(TEXT, text, &text);
+        C(ECHOED, echoed, &echoed);
+#undef C
+    default:
+        break;
+    }
+    return f;
+}
+
+static void each_message_in_each_state(void **s)
+{
+    enum { ST = SUP_W_STARTING, LO = SUP_W_LOADING, RU = SUP_W_RUNNING, DR = SUP_W_DRAINING };
+    static const struct {
+        Ipc__Frame__BodyCase body;
+        unsigned worker, task;
+    } legal[] = {
+        {IPC__FRAME__BODY_READY, ST, 0},
+        {IPC__FRAME__BODY_PROGRESS, LO, 0},
+        {IPC__FRAME__BODY_LOADED, LO, 0},
+        {IPC__FRAME__BODY_ERROR, ST | LO | RU | DR, RU | DR},
+        {IPC__FRAME__BODY_LOG, ST | LO | RU | DR, RU | DR},
+        {IPC__FRAME__BODY_STATS, LO | RU | DR, 0},
+        {IPC__FRAME__BODY_DELTA, 0, RU | DR},
+        {IPC__FRAME__BODY_DONE, 0, RU | DR},
+        {IPC__FRAME__BODY_VECTORS, 0, RU | DR},
+        {IPC__FRAME__BODY_TOKENS, 0, RU | DR},
+        {IPC__FRAME__BODY_TEXT, 0, RU | DR},
+        {IPC__FRAME__BODY_ECHOED, 0, RU | DR},
+    };
+
+    (void)s;
+    for (int body = 0; body < 60; body++)
+        for (unsigned state = 1; state <= SUP_W_DYING; state <<= 1)
+            for (uint64_t task = 0; task < 2; task++) {
+                Ipc__Frame f = frame((Ipc__Frame__BodyCase)body, task);
+                bool want = false;
+
+                for (size_t i = 0; i < sizeof(legal) / sizeof(legal[0]); i++)
+                    if ((int)legal[i].body == body)
+                        want = ((task ? legal[i].task : legal[i].worker) & state) != 0;
+                if ((sup_check_frame(&f, (enum sup_worker_state)state, NULL) == RC_OK) != want)
+                    fail_msg("body %d task %d state %u", body, (int)task, state);
+            }
+}
+
+static void facts_of_a_model_have_limits(void **s)
+{
+    Ipc__Frame f = frame(IPC__FRAME__BODY_LOADED, 0);
+    char big[5000];
+
+    (void)s;
+#define LOADED(want) assert_int_equal(sup_check_frame(&f, SUP_W_LOADING, NULL), want)
+    LOADED(RC_OK);
+    memset(big, 'a', sizeof(big));
+    big[129] = '\0';
+    loaded.family = big;
+    LOADED(RC_FORMAT);
+    loaded.family = (char *)"\xff";
+    LOADED(RC_FORMAT);
+    loaded.family = (char *)"";
+    loaded.vocab_size = 0;
+    LOADED(RC_FORMAT);
+    loaded.vocab_size = UINT32_MAX;
+    LOADED(RC_FORMAT);
+    loaded.vocab_size = 100;
+    loaded.can_embed = true;
+    LOADED(RC_FORMAT);
+    loaded.embed_dim = 70000;
+    LOADED(RC_FORMAT);
+    loaded.embed_dim = 4;
+    LOADED(RC_OK);
+    loaded.ctx_tokens = 0;
+    LOADED(RC_FORMAT);
+    loaded.probe_only = true;
+    LOADED(RC_OK);
+    f = frame(IPC__FRAME__BODY_PROGRESS, 0);
+    progress.stage = (char *)"\xc3";
+    LOADED(RC_FORMAT);
+}
+
+static struct sup_asked asked;
+static uint64_t fin[4];
+
+static void ask_generate(uint32_t n, uint32_t max_tokens, uint32_t top)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Generate g = IPC__GENERATE__INIT;
+
+    g.n = n;
+    g.max_tokens = max_tokens;
+    g.top_logprobs = top;
+    f.body_case = IPC__FRAME__BODY_GENERATE;
+    f.generate = &g;
+    sup_asked_from(&asked, &f);
+    memset(fin, 0, sizeof(fin));
+    asked.finished = fin;
+}
+
+#define ANSWER(CASE, want)                                                            \
+    do {                                                                              \
+        Ipc__Frame f_ = frame(IPC__FRAME__BODY_##CASE, 1);                            \
+        bool last_ = false;                                                           \
+        assert_int_equal(sup_check_answer(&asked, &f_, &loaded, &last_, NULL), want); \
+    } while (0)
+
+static void deltas_stay_within_what_was_asked(void **s)
+{
+    uint32_t tok[3] = {1, 99, 100};
+    Ipc__TokenProb p = IPC__TOKEN_PROB__INIT, *pl[1] = {&p};
+    Ipc__TopProb t = IPC__TOP_PROB__INIT, *tl[2] = {&t, &t};
+
+    (void)s;
+    ask_generate(70, 5, 1);
+    ANSWER(DELTA, RC_OK);
+    delta.index = 69;
+    ANSWER(DELTA, RC_OK);
+    delta.index = 70;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.index = 0;
+    delta.finish = 3;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.finish = 0;
+    delta.text.data = (uint8_t *)"\xe2\x82";
+    delta.text.len = 2;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.text.len = 0;
+    delta.tokens = tok;
+    delta.n_tokens = 2;
+    ANSWER(DELTA, RC_OK);
+    delta.n_tokens = 3;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.n_tokens = 0;
+    delta.probs = pl;
+    delta.n_probs = 1;
+    ANSWER(DELTA, RC_OK);
+    p.logprob = NAN;
+    ANSWER(DELTA, RC_FORMAT);
+    p.logprob = -INFINITY;
+    ANSWER(DELTA, RC_FORMAT);
+    p.logprob = -1;
+    p.token = 100;
+    ANSWER(DELTA, RC_FORMAT);
+    p.token = 0;
+    p.top = tl;
+    p.n_top = 1;
+    ANSWER(DELTA, RC_OK);
+    p.n_top = 2; /* one was asked for */
+    ANSWER(DELTA, RC_FORMAT);
+    p.n_top = 1;
+    t.logprob = INFINITY;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.n_probs = 0;
+    delta.index = 65;
+    delta.finish = 1;
+    ANSWER(DELTA, RC_OK);
+    ANSWER(DELTA, RC_FORMAT); /* it had finished */
+    ANSWER(DONE, RC_FORMAT);  /* the others have not */
+}
+
+static void done_comes_when_all_have_finished(void **s)
+{
+    uint32_t tok[1] = {100};
+
+    (void)s;
+    ask_generate(2, 5, 0);
+    delta.finish = 2;
+    ANSWER(DELTA, RC_OK);
+    ANSWER(DONE, RC_FORMAT);
+    delta.index = 1;
+    ANSWER(DELTA, RC_OK);
+    ANSWER(DONE, RC_OK);
+    done.prompt_token_ids = tok;
+    done.n_prompt_token_ids = 1;
+    ANSWER(DONE, RC_FORMAT);
+}
+
+static void no_more_tokens_than_asked(void **s)
+{
+    uint32_t tok[4] = {1, 1, 1, 1};
+    int n = 0;
+
+    (void)s;
+    ask_generate(1, 3, 0);
+    delta.tokens = tok;
+    delta.n_tokens = 4;
+    delta.is_prompt = true; /* an echo of the prompt does not count */
+    ANSWER(DELTA, RC_OK);
+    delta.is_prompt = false;
+    ANSWER(DELTA, RC_FORMAT);
+    ask_generate(1, 3, 0);
+    delta.n_tokens = 0; /* not told: then the frames are counted */
+    for (Ipc__Frame f = frame(IPC__FRAME__BODY_DELTA, 1); n < 1000; n++) {
+        bool last;
+
+        if (sup_check_answer(&asked, &f, &loaded, &last, NULL) != RC_OK)
+            break;
+    }
+    assert_in_range(n, 3, 20);
+}
+
+static void vectors_have_the_shape_they_say(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Embed e = IPC__EMBED__INIT;
+    Ipc__EmbedInput in = IPC__EMBED_INPUT__INIT, *il[2] = {&in, &in};
+    Ipc__ItemError ie = IPC__ITEM_ERROR__INIT, *el[3] = {&ie, &ie, &ie};
+    float data[8] = {0};
+    uint32_t counts[2] = {0};
+
+    (void)s;
+    e.inputs = il;
+    e.n_inputs = 2;
+    q.body_case = IPC__FRAME__BODY_EMBED;
+    q.embed = &e;
+    sup_asked_from(&asked, &q);
+    vectors.n = 2;
+    vectors.dim = 4;
+    vectors.data.data = (uint8_t *)data;
+    vectors.data.len = 32;
+    ANSWER(VECTORS, RC_OK);
+    vectors.data.len = 31;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.data.len = 32;
+    data[7] = NAN;
+    ANSWER(VECTORS, RC_FORMAT);
+    data[7] = -INFINITY;
+    ANSWER(VECTORS, RC_FORMAT);
+    data[7] = 3e38f;
+    ANSWER(VECTORS, RC_OK);
+    vectors.n = 1;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.n = 2;
+    vectors.dim = 0x40000004; /* 2 * dim * 4 wraps in 32 bits */
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.dim = 0;
+    vectors.data.len = 0;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.dim = 4;
+    vectors.data.len = 32;
+    vectors.n_tokens = counts;
+    vectors.n_n_tokens = 1;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.n_n_tokens = 2;
+    ANSWER(VECTORS, RC_OK);
+    vectors.errors = el;
+    vectors.n_errors = 1;
+    ANSWER(VECTORS, RC_FORMAT); /* an error without one */
+    ie.error = &error;
+    ANSWER(VECTORS, RC_OK);
+    ie.index = 2;
+    ANSWER(VECTORS, RC_FORMAT);
+    ie.index = 0;
+    vectors.n_errors = 3;
+    ANSWER(VECTORS, RC_FORMAT);
+}
+
+static void the_rest_of_the_answers(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Tokenize tz = IPC__TOKENIZE__INIT;
+    Ipc__Detokenize dz = IPC__DETOKENIZE__INIT;
+    Ipc__Echo ez = IPC__ECHO__INIT;
+    uint32_t ids[2] = {1, 2}, offsets[4] = {0, 1, 1, 2};
+    ProtobufCBinaryData pieces[2] = {{0, NULL}, {0, NULL}};
+
+    (void)s;
+    q.body_case = IPC__FRAME__BODY_TOKENIZE;
+    q.tokenize = &tz;
+    sup_asked_from(&asked, &q);
+    tokens.ids = ids;
+    tokens.n_ids = 2;
+    tokens.pieces = pieces;
+    tokens.n_pieces = 2;
+    tokens.offsets = offsets;
+    tokens.n_offsets = 4;
+    ANSWER(TOKENS, RC_OK);
+    tokens.n_pieces = 1;
+    ANSWER(TOKENS, RC_FORMAT);
+    tokens.n_pieces = 2;
+    tokens.n_offsets = 3;
+    ANSWER(TOKENS, RC_FORMAT);
+    tokens.n_offsets = 4;
+    offsets[3] = 0;
+    ANSWER(TOKENS, RC_FORMAT);
+    offsets[3] = 2;
+    ids[1] = 100;
+    ANSWER(TOKENS, RC_FORMAT);
+    ANSWER(TEXT, RC_STATE);
+    ANSWER(ERROR, RC_OK);
+
+    q.body_case = IPC__FRAME__BODY_DETOKENIZE;
+    q.detokenize = &dz;
+    sup_asked_from(&asked, &q);
+    ANSWER(TEXT, RC_OK);
+    text.text.data = (uint8_t *)"\x80";
+    text.text.len = 1;
+    ANSWER(TEXT, RC_FORMAT);
+
+    ez.data.len = 3;
+    q.body_case = IPC__FRAME__BODY_ECHO;
+    q.echo = &ez;
+    sup_asked_from(&asked, &q);
+    ANSWER(ECHOED, RC_FORMAT);
+    echoed.data.len = 3;
+    ANSWER(ECHOED, RC_OK);
+    ANSWER(DELTA, RC_STATE);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(f, setup)
+    const struct CMUnitTest tests[] = {
+        T(each_message_in_each_state),        T(facts_of_a_model_have_limits),
+        T(deltas_stay_within_what_was_asked), T(done_comes_when_all_have_finished),
+        T(no_more_tokens_than_asked),         T(vectors_have_the_shape_they_say),
+        T(the_rest_of_the_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
