@@ -69,5 +69,10 @@ void sup_listing_deinit(struct sup_listing *l);
  * Errors: RC_NOT_FOUND, RC_CONFLICT (several), with the candidates in the message. */
 enum rc sup_listing_pick(const struct sup_listing *l, const char *name, bool embed,
                          const struct sup_model **out, struct rc_err *err);
+/* Gets the list and picks; asks again for up to five seconds while the choice hangs
+ * on models that a fresh server has not looked at yet. *l is filled in any case but
+ * a failed call; *out lives as long as it. */
+enum rc sup_listing_choose(struct sup_client *c, struct sup_listing *l, const char *name,
+                           bool embed, const struct sup_model **out, struct rc_err *err);
 
 #endif

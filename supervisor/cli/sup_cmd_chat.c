@@ -186,10 +186,8 @@ static enum rc begin(struct sup_chat *c, struct rc_err *err)
     const struct sup_args *a = c->args;
     struct sup_listing l = {0};
     const struct sup_model *m = NULL;
-    enum rc rc = sup_listing_get(c->client, &l, err);
+    enum rc rc = sup_listing_choose(c->client, &l, a->n_pos ? a->pos[0] : NULL, false, &m, err);
 
-    if (rc == RC_OK)
-        rc = sup_listing_pick(&l, a->n_pos ? a->pos[0] : NULL, false, &m, err);
     if (rc == RC_OK && m->known && !m->can_generate)
         rc = rc_fail(err, RC_INVALID,
                      "model '%.100s' (%s) does not generate text; try: inferd embed", m->id,

@@ -236,9 +236,7 @@ static enum rc run(struct work *w, struct sup_listing *l, struct rc_err *err)
     const struct sup_model *m = NULL;
     enum rc rc;
 
-    if ((rc = sup_listing_get(w->client, l, err)) != RC_OK)
-        return rc;
-    if ((rc = sup_listing_pick(l, a->pos[0], true, &m, err)) != RC_OK)
+    if ((rc = sup_listing_choose(w->client, l, a->pos[0], true, &m, err)) != RC_OK)
         return rc;
     if (m->known && !m->can_embed)
         return rc_fail(err, RC_INVALID, "model '%.100s' (%s) gives no embeddings; try: inferd chat",

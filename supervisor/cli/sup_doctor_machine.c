@@ -18,24 +18,26 @@
 #include "sup_client.h"
 #include "sup_term.h"
 
-#define SPARE_FDS 128 /* channels, pipes, listeners */
+/* As sup_front.c counts: channels and pipes of a worker, listeners and the like. */
+#define FDS_PER_WORKER 4
+#define FDS_SPARE 64
 
 static void limits(struct sup_doctor *d, const struct sup_conf *c)
 {
     struct rlimit r;
 
     if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
-        uint64_t need = c->max_connections + SPARE_FDS;
+        uint64_t need = c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE;
 
-        if (r.rlim_cur >= need)
-            sup_doctor_say(d, SUP_FOUND_OK, "open files", "limit %" PRIu64 ", needed %" PRIu64,
-                           (uint64_t)r.rlim_cur, need);
+        if (r.rlim_max >= need) /* the server raises its soft limit itself */
+            sup_doctor_say(d, SUP_FOUND_OK, "open files", "hard limit %" PRIu64 ", needed %" PRIu64,
+                           (uint64_t)r.rlim_max, need);
         else
             sup_doctor_say(d, SUP_FOUND_WARN, "open files",
-                           "limit %" PRIu64 " (hard %" PRIu64 ") is less than %" PRIu64
-                           ", which max_connections = %" PRIu64
-                           " needs: raise it (ulimit -n, LimitNOFILE=) or lower max_connections",
-                           (uint64_t)r.rlim_cur, (uint64_t)r.rlim_max, need, c->max_connections);
+                           "hard limit %" PRIu64 " is less than the %" PRIu64
+                           " that max_connections = %" PRIu64
+                           " needs: raise it (ulimit -Hn, LimitNOFILE=) or lower max_connections",
+                           (uint64_t)r.rlim_max, need, c->max_connections);
     }
     if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY)
         sup_doctor_say(d, SUP_FOUND_WARN, "address space",

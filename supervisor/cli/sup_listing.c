@@ -3,11 +3,17 @@
  * unknown, never trusted to be there. Tests: tests/supervisor/test_sup_cli_client.c */
 #include "sup_client.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sup_cli.h"
+
 #define MODELS_MAX 100000
+/* a fresh server looks at its models one after the other */
+#define PROBE_TRIES 50
+#define PROBE_WAIT_MS 100
 
 static char *text_of(const json_t *o, const char *key)
 {
@@ -111,9 +117,11 @@ static bool same(const char *id, const char *name)
     return strcmp(id, name) == 0 || (strncmp(id, name, n) == 0 && strcmp(id + n, ".gguf") == 0);
 }
 
+/* A model that could not even be probed is of no kind; one that has not been yet may
+ * be of any. */
 static bool fits_kind(const struct sup_model *m, bool embed)
 {
-    return !m->known || (embed ? m->can_embed : m->can_generate);
+    return m->known ? (embed ? m->can_embed : m->can_generate) : !m->error[0];
 }
 
 /* Appends ids to a message while they fit. */
@@ -145,6 +153,15 @@ static bool wished(const struct sup_model *m, void *user)
     const struct wish *w = user;
 
     return fits_kind(m, w->embed) && (!w->name || strstr(m->id, w->name));
+}
+
+/* Would the answer be another one if the server had looked at every model? */
+static bool undecided(const struct sup_listing *l, const struct wish *w)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!l->m[i].known && wished(&l->m[i], (void *)(uintptr_t)w))
+            return true;
+    return false;
 }
 
 static bool any(const struct sup_model *m, void *user)
@@ -185,4 +202,25 @@ enum rc sup_listing_pick(const struct sup_listing *l, const char *name, bool emb
     if (!name)
         return rc_fail(err, RC_NOT_FOUND, "no model here %s; there are: %s", kind, ids);
     return rc_fail(err, RC_NOT_FOUND, "no model '%.80s'; there are: %s", name, ids);
+}
+
+enum rc sup_listing_choose(struct sup_client *c, struct sup_listing *l, const char *name,
+                           bool embed, const struct sup_model **out, struct rc_err *err)
+{
+    struct wish w = {name, embed};
+    enum rc rc = RC_OK;
+
+    for (int tries = 0; rc == RC_OK; tries++) {
+        sup_listing_deinit(l);
+        if ((rc = sup_listing_get(c, l, err)) != RC_OK)
+            break;
+        rc = sup_listing_pick(l, name, embed, out, err);
+        if (rc != RC_CONFLICT || !undecided(l, &w) || tries >= PROBE_TRIES)
+            break;
+        if (sup_cli_interrupted(false))
+            return rc_fail(err, RC_CANCELLED, "interrupted");
+        (void)poll(NULL, 0, PROBE_WAIT_MS);
+        rc = RC_OK;
+    }
+    return rc;
 }

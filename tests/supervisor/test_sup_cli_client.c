@@ -183,6 +183,13 @@ static void the_model_a_person_means(void **state)
     assert_int_equal(sup_listing_pick(&l, NULL, false, &m, &err), RC_CONFLICT);
     assert_non_null(strstr(err.msg, "gemma-3-270m.gguf, not/probed"));
     sup_listing_deinit(&l);
+    snprintf(body, sizeof(body), LIST,
+             ",{\"id\":\"broken\",\"state\":\"failed\",\"last_error\":\"no config\"}");
+    parse(&l, body); /* one that cannot be probed is nobody's choice but by name */
+    assert_int_equal(sup_listing_pick(&l, NULL, false, &m, &err), RC_OK);
+    assert_string_equal(m->id, "gemma-3-270m.gguf");
+    assert_int_equal(sup_listing_pick(&l, "broken", false, &m, &err), RC_OK);
+    sup_listing_deinit(&l);
     parse(&l, "{\"data\":[]}");
     assert_int_equal(sup_listing_pick(&l, NULL, false, &m, &err), RC_NOT_FOUND);
     assert_non_null(strstr(err.msg, "no models"));
