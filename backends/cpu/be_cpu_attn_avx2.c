@@ -23,6 +23,8 @@
 #include "be_cpu_ref.h"
 
 #define INLINE static inline __attribute__((always_inline))
+/* Constant bounds: only fully unrolled do the sums live in registers. */
+#define UNROLL _Pragma("GCC unroll 8")
 #define STRIP 16u /* keys of one score kernel */
 #define GROUP 6u  /* vectors of one kernel */
 
@@ -55,11 +57,13 @@ INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, 
 {
     __m256 acc[GROUP][2];
 
+    UNROLL
     for (unsigned i = 0; i < r; i++)
         acc[i][0] = acc[i][1] = _mm256_setzero_ps();
     for (uint32_t d = 0; d < dim; d++) {
         __m256 k0 = widen(half, k, d * step), k1 = widen(half, k, d * step + 8);
 
+        UNROLL
         for (unsigned i = 0; i < r; i++) {
             __m256 x = SET8(q[i][d]);
 
@@ -67,6 +71,7 @@ INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, 
             acc[i][1] = _mm256_fmadd_ps(x, k1, acc[i][1]);
         }
     }
+    UNROLL
     for (unsigned i = 0; i < r; i++) {
         _mm256_storeu_ps(s + i * BE_CPU_KEYS, _mm256_mul_ps(acc[i][0], SET8(scale)));
         _mm256_storeu_ps(s + i * BE_CPU_KEYS + 8, _mm256_mul_ps(acc[i][1], SET8(scale)));
@@ -82,6 +87,7 @@ INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t 
     for (; d + 16 <= dim; d += 16) {
         __m256 o[GROUP][2];
 
+        UNROLL
         for (unsigned i = 0; i < r; i++) {
             o[i][0] = _mm256_loadu_ps(acc + i * dim + d);
             o[i][1] = _mm256_loadu_ps(acc + i * dim + d + 8);
@@ -89,6 +95,7 @@ INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t 
         for (uint32_t k = 0; k < n; k++) {
             __m256 v0 = widen(half, v, k * step + d), v1 = widen(half, v, k * step + d + 8);
 
+            UNROLL
             for (unsigned i = 0; i < r; i++) {
                 __m256 w = SET8(s[i * BE_CPU_KEYS + k]);
 
@@ -96,6 +103,7 @@ INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t 
                 o[i][1] = _mm256_fmadd_ps(w, v1, o[i][1]);
             }
         }
+        UNROLL
         for (unsigned i = 0; i < r; i++) {
             _mm256_storeu_ps(acc + i * dim + d, o[i][0]);
             _mm256_storeu_ps(acc + i * dim + d + 8, o[i][1]);
@@ -103,6 +111,7 @@ INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t 
     }
     if (d == dim)
         return;
+    UNROLL
     for (unsigned i = 0; i < r; i++) { /* the last 8 of an odd multiple of 8 */
         __m256 o = _mm256_loadu_ps(acc + i * dim + d);
 

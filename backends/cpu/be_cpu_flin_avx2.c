@@ -14,6 +14,8 @@
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
+/* Constant bounds: only fully unrolled do the sums live in registers. */
+#define UNROLL _Pragma("GCC unroll 8")
 
 /* Columns kept in L1 while all rows of the call pass: 16 x 384 f32 = 24 KiB. */
 #define K_BLOCK 384u
@@ -36,20 +38,69 @@ INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const flo
 {
     __m256 acc[6][8];
 
+    UNROLL
     for (unsigned i = 0; i < rows; i++)
-        for (unsigned j = 0; j < 2 * units; j++)
-            acc[i][j] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + i * ld + 8 * j);
+        UNROLL
+    for (unsigned j = 0; j < 2 * units; j++)
+        acc[i][j] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + i * ld + 8 * j);
     for (size_t k = k0; k < k1; k++) {
-        for (unsigned j = 0; j < 2 * units; j++) {
-            __m256 wv = widen(t, w + (j / 2) * unit_bytes, k * BE_CPU_UNIT + 8 * (j % 2));
+        __m256 wv[8];
 
-            for (unsigned i = 0; i < rows; i++)
-                acc[i][j] = _mm256_fmadd_ps(_mm256_set1_ps(x[i * ldx + k]), wv, acc[i][j]);
+        /* all weights, then one broadcast at a time: the other way round gcc keeps
+         * six broadcasts and spills the sums */
+        UNROLL
+        for (unsigned j = 0; j < 2 * units; j++)
+            wv[j] = widen(t, w + (j / 2) * unit_bytes, k * BE_CPU_UNIT + 8 * (j % 2));
+        UNROLL
+        for (unsigned i = 0; i < rows; i++) {
+            __m256 xv = _mm256_set1_ps(x[i * ldx + k]);
+
+            UNROLL
+            for (unsigned j = 0; j < 2 * units; j++)
+                acc[i][j] = _mm256_fmadd_ps(xv, wv[j], acc[i][j]);
         }
     }
+    UNROLL
     for (unsigned i = 0; i < rows; i++)
-        for (unsigned j = 0; j < 2 * units; j++)
-            _mm256_storeu_ps(out + i * ld + 8 * j, acc[i][j]);
+        UNROLL
+    for (unsigned j = 0; j < 2 * units; j++)
+        _mm256_storeu_ps(out + i * ld + 8 * j, acc[i][j]);
+}
+
+/* n rows (1 to 6) by nu units: as many units at once as registers hold. */
+INLINE void tile_rows(enum be_dtype t, uint32_t n, const uint8_t *p, size_t ub, const float *x,
+                      size_t ldx, size_t k0, size_t k1, unsigned nu, bool first, float *out,
+                      size_t ld)
+{
+    unsigned u = 0;
+
+#define TILE(rows, units)                   \
+    for (; nu - u >= (units); u += (units)) \
+    tile(t, p + u * ub, ub, x, ldx, k0, k1, rows, units, first, out + BE_CPU_UNIT * u, ld)
+    switch (n) {
+    case 1:
+        TILE(1, 4);
+        TILE(1, 1);
+        break;
+    case 2:
+        TILE(2, 2);
+        TILE(2, 1);
+        break;
+    case 3:
+        TILE(3, 2);
+        TILE(3, 1);
+        break;
+    case 4:
+        TILE(4, 1);
+        break;
+    case 5:
+        TILE(5, 1);
+        break;
+    default:
+        TILE(6, 1);
+        break;
+    }
+#undef TILE
 }
 
 INLINE void flin(enum be_dtype t, const struct be_weight *w, const struct be_cpu_act *a,
@@ -61,28 +112,14 @@ INLINE void flin(enum be_dtype t, const struct be_weight *w, const struct be_cpu
     for (size_t k0 = 0; k0 < ldx; k0 += K_BLOCK) {
         size_t k1 = k0 + K_BLOCK < ldx ? k0 + K_BLOCK : ldx;
         bool first = k0 == 0;
-        uint32_t i = 0;
+        uint32_t i = 0, tiles = (nr + 5) / 6;
 
-        for (; nr - i >= 6; i += 6)
-            for (unsigned u = 0; u < nu; u++)
-                tile(t, p + u * ub, ub, x + i * ldx, ldx, k0, k1, 6, 1, first,
-                     out + i * ld + 16 * u, ld);
-        for (; nr - i >= 3; i += 3)
-            for (unsigned u = 0; u < nu; u += 2) {
-                if (nu - u >= 2)
-                    tile(t, p + u * ub, ub, x + i * ldx, ldx, k0, k1, 3, 2, first,
-                         out + i * ld + 16 * u, ld);
-                else
-                    tile(t, p + u * ub, ub, x + i * ldx, ldx, k0, k1, 3, 1, first,
-                         out + i * ld + 16 * u, ld);
-            }
-        for (; i < nr; i++) {
-            if (nu == 4)
-                tile(t, p, ub, x + i * ldx, ldx, k0, k1, 1, 4, first, out + i * ld, ld);
-            else
-                for (unsigned u = 0; u < nu; u++)
-                    tile(t, p + u * ub, ub, x + i * ldx, ldx, k0, k1, 1, 1, first,
-                         out + i * ld + 16 * u, ld);
+        /* even shares: 8 rows are 4 + 4, never 6 + 2 with idle registers */
+        for (uint32_t left = tiles; left > 0; left--) {
+            uint32_t n = (nr - i + left - 1) / left;
+
+            tile_rows(t, n, p, ub, x + i * ldx, ldx, k0, k1, nu, first, out + i * ld, ld);
+            i += n;
         }
     }
 }

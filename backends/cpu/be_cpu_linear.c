@@ -125,6 +125,8 @@ static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
     float buf[BE_CPU_ROWS * BE_CPU_UNIT], buf1[BE_CPU_ROWS * BE_CPU_UNIT];
     const struct be_weight *w = j->a->part[part].w, *w1 = NULL;
     size_t bytes = w->unit_bytes, panel;
+    /* int8 rows: one tile stays in L1 while the panel passes from L2 */
+    uint32_t rows = be_dtype_block(w->dtype) == 1 ? BE_CPU_ROWS : BE_CPU_TILE;
 
     if (j->a->epi == BE_EPI_GEGLU) {
         w1 = j->a->part[1].w;
@@ -136,8 +138,8 @@ static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
     for (size_t p0 = u0; p0 < u1; p0 += panel) {
         size_t p1 = p0 + panel < u1 ? p0 + panel : u1;
 
-        for (uint32_t r = 0; r < j->act.n; r += BE_CPU_ROWS) {
-            uint32_t nr = j->act.n - r < BE_CPU_ROWS ? j->act.n - r : BE_CPU_ROWS;
+        for (uint32_t r = 0; r < j->act.n; r += rows) {
+            uint32_t nr = j->act.n - r < rows ? j->act.n - r : rows;
             /* few rows: several units at a time keep enough sums in flight */
             unsigned max = nr <= BE_CPU_ROWS / MAX_UNITS ? MAX_UNITS : 1;
 

@@ -18,6 +18,7 @@
 #include "be_cpu_pack.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
 
 INLINE __m256i load(const void *p)
 {
@@ -56,6 +57,7 @@ INLINE __m256i dot_scaled(const __m256i *w, const int8_t *x, unsigned n, unsigne
 #if QLIN_VNNI
     __m256i a = _mm256_setzero_si256(), b = a;
 
+    UNROLL
     for (unsigned c = 0; c < n; c += 2) {
         a = _mm256_dpbusd_epi32(a, w[c], four(x + 4 * c));
         b = _mm256_dpbusd_epi32(b, w[c + 1], four(x + 4 * c + 4));
@@ -64,9 +66,11 @@ INLINE __m256i dot_scaled(const __m256i *w, const int8_t *x, unsigned n, unsigne
 #else
     __m256i sum = _mm256_setzero_si256();
 
+    UNROLL
     for (unsigned c = 0; c < n; c += per16) {
         __m256i a = _mm256_maddubs_epi16(w[c], four(x + 4 * c));
 
+        UNROLL
         for (unsigned i = 1; i < per16; i++)
             a = _mm256_add_epi16(a, _mm256_maddubs_epi16(w[c + i], four(x + 4 * (c + i))));
         a = _mm256_madd_epi16(a, scale);
@@ -82,6 +86,7 @@ INLINE __m256i dot_plain(const __m256i *w, const int8_t *x, unsigned per16)
 #if QLIN_VNNI
     __m256i a = _mm256_setzero_si256(), b = a;
 
+    UNROLL
     for (unsigned c = 0; c < 8; c += 2) {
         a = _mm256_dpbusd_epi32(a, w[c], four(x + 4 * c));
         b = _mm256_dpbusd_epi32(b, w[c + 1], four(x + 4 * c + 4));
@@ -122,7 +127,9 @@ INLINE void group_nib(const uint8_t *p, const struct tile *t, unsigned m, bool f
         __m256 d = halves(p), mn = min ? halves(p + 16) : d;
         __m256i w[8];
 
-        prefetch(p, bytes);
+        if (m == 1)
+            prefetch(p, bytes);
+        UNROLL
         for (unsigned v = 0; v < 4; v++) {
             __m256i raw = load(qs + 32 * v);
 
@@ -132,6 +139,7 @@ INLINE void group_nib(const uint8_t *p, const struct tile *t, unsigned m, bool f
         if (five) {
             __m256i h = load(qs + 128);
 
+            UNROLL
             for (unsigned c = 0; c < 8; c++) {
                 __m256i s =
                     c < 4 ? _mm256_slli_epi16(h, 4 - (int)c) : _mm256_srli_epi16(h, (int)c - 4);
@@ -162,7 +170,9 @@ INLINE void group_q8_0(const uint8_t *p, const struct tile *t, unsigned m, __m25
         __m256 d = halves(p);
         __m256i w[8];
 
-        prefetch(p, 272);
+        if (m == 1)
+            prefetch(p, 272);
+        UNROLL
         for (unsigned c = 0; c < 8; c++)
 #if QLIN_VNNI
             w[c] = _mm256_xor_si256(load(p + 16 + 32 * c), _mm256_set1_epi8(-128));
@@ -179,6 +189,7 @@ INLINE void group_q8_0(const uint8_t *p, const struct tile *t, unsigned m, __m25
 #else
             /* |w| times x with w's sign: x is never -128, w may be */
             sum = _mm256_setzero_si256();
+            UNROLL
             for (unsigned c = 0; c < 8; c++) {
                 __m256i sx = _mm256_sign_epi8(four(x + 4 * c), load(p + 16 + 32 * c));
                 __m256i pr =
@@ -216,10 +227,13 @@ INLINE void group_q45_k(const uint8_t *p, const struct tile *t, unsigned m, bool
 
         for (unsigned i = 0; i < m; i++)
             sum[i] = _mm256_setzero_si256();
+        UNROLL
         for (unsigned j = 0; j < 8; j++) {
             __m256i scale = scale_lanes(eight_u8(p + 32 + 8 * j)), w[8];
 
-            prefetch(qs + 128 * j, 128);
+            if (m == 1)
+                prefetch(qs + 128 * j, 128);
+            UNROLL
             for (unsigned c = 0; c < 8; c++) {
                 __m256i raw = load(qs + 256 * (j / 2) + 32 * c);
 
@@ -263,26 +277,33 @@ INLINE void group_q6_k(const uint8_t *p, const struct tile *t, unsigned m, __m25
 
         for (unsigned i = 0; i < m; i++)
             sum[i] = _mm256_setzero_si256();
-        for (unsigned g = 0; g < 16; g++) { /* half H, quarter s, 16 values each */
-            unsigned half = g / 8, s = (g / 2) % 4, c0 = 4 * (g % 2);
-            const uint8_t *ql = p + BE_CPU_Q6K_QL + 512 * half + 256 * (s % 2) + 32 * c0;
+        for (unsigned h2 = 0; h2 < 4; h2++) { /* half, and half of a quarter */
+            unsigned half = h2 / 2, c0 = 4 * (h2 % 2);
             const uint8_t *qh = p + BE_CPU_Q6K_QH + 256 * half + 32 * c0;
-            __m256i scale = scale_lanes(eight_i8(p + 16 + 8 * g)), w[4];
 
-            prefetch(p + 104 * g, 104);
-            for (unsigned c = 0; c < 4; c++) {
-                __m256i l = load(ql + 32 * c), h = load(qh + 32 * c);
+            if (m == 1)
+                prefetch(p + 420 * h2, 420);
+            UNROLL
+            for (unsigned s = 0; s < 4; s++) {
+                unsigned g = 8 * half + 2 * s + c0 / 4; /* scale of these 16 values */
+                const uint8_t *ql = p + BE_CPU_Q6K_QL + 512 * half + 256 * (s % 2) + 32 * c0;
+                __m256i scale = scale_lanes(eight_i8(p + 16 + 8 * g)), w[4];
 
-                l = _mm256_and_si256(s < 2 ? l : _mm256_srli_epi16(l, 4), low);
-                h = s == 0   ? _mm256_slli_epi16(h, 4)
-                    : s == 1 ? _mm256_slli_epi16(h, 2)
-                    : s == 2 ? h
-                             : _mm256_srli_epi16(h, 2);
-                w[c] = _mm256_or_si256(l, _mm256_and_si256(h, two));
+                UNROLL
+                for (unsigned c = 0; c < 4; c++) {
+                    __m256i l = load(ql + 32 * c), h = load(qh + 32 * c);
+
+                    l = _mm256_and_si256(s < 2 ? l : _mm256_srli_epi16(l, 4), low);
+                    h = s == 0   ? _mm256_slli_epi16(h, 4)
+                        : s == 1 ? _mm256_slli_epi16(h, 2)
+                        : s == 2 ? h
+                                 : _mm256_srli_epi16(h, 2);
+                    w[c] = _mm256_or_si256(l, _mm256_and_si256(h, two));
+                }
+                for (unsigned i = 0; i < m; i++)
+                    sum[i] = _mm256_add_epi32(
+                        sum[i], dot_scaled(w, t->q + (b * m + i) * 256 + 16 * g, 4, 2, scale));
             }
-            for (unsigned i = 0; i < m; i++)
-                sum[i] = _mm256_add_epi32(
-                    sum[i], dot_scaled(w, t->q + (b * m + i) * 256 + 16 * g, 4, 2, scale));
         }
         for (unsigned i = 0; i < m; i++) {
             size_t at = b * m + i;
