@@ -137,6 +137,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     const struct sup_conf *c = f->pub.conf;
     enum rc rc;
 
+    sup_api_init();
     if ((rc = sup_http_new(&f->pub.http, &f->pub.loop, c, f->pub.metrics, sup_api_routes, &f->pub,
                            err)) != RC_OK ||
         (rc = sup_http_start(f->pub.http, err)) != RC_OK ||

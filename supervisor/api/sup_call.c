@@ -545,14 +545,13 @@ static bool admit(struct sup_front *front, struct sup_fail *f)
 {
     const uint64_t max = front->conf->max_concurrent_requests;
 
-    if (front->draining)
-        sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "", "the server is shutting down");
-    else if (max && front->active >= max)
-        sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "",
-                     "%u requests are in work, the limit is %llu: try again later", front->active,
-                     (unsigned long long)max);
-    else
+    /* a shutdown is the fleet's to refuse: between the false readiness and the drain
+     * requests are still served */
+    if (!max || front->active < max)
         return true;
+    sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "",
+                 "%u requests are in work, the limit is %llu: try again later", front->active,
+                 (unsigned long long)max);
     return false;
 }
 

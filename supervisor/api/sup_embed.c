@@ -15,7 +15,6 @@
 #include "sup_conf.h"
 #include "sup_front.h"
 #include "sup_gen.h"
-#include "sup_metrics.h"
 
 #define TASK_TYPES                                                             \
     "RETRIEVAL_DOCUMENT|RETRIEVAL_QUERY|QUESTION_ANSWERING|FACT_VERIFICATION|" \
@@ -388,8 +387,6 @@ static void frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
             n_tokens += w->n_tokens[row];
     }
     free(bad);
-    sup_series_add(sup_series(c->front->metrics, SUP_M_TOKENS, c->model_id, "embed"),
-                   (double)n_tokens);
     tail(e, n_tokens);
 }
 

@@ -12,9 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "sup_front.h"
 #include "sup_http.h"
-#include "sup_metrics.h"
 
 static const char *const finish_words[] = {"null", "\"stop\"", "\"length\""};
 
@@ -270,23 +268,6 @@ static void finish_stream(struct sup_gen *g)
 
 /* ---------------------------------------------------------------------- frames */
 
-static void count_tokens(struct sup_call *c, const char *kind, uint64_t n)
-{
-    sup_series_add(sup_series(c->front->metrics, SUP_M_TOKENS, c->model_id, kind), (double)n);
-}
-
-/* Once per request: how long the client waited for the first news. */
-static void note_first(struct sup_gen *g)
-{
-    struct sup_call *c = &g->call;
-
-    if (g->first_seen)
-        return;
-    g->first_seen = true;
-    sup_series_observe(sup_series(c->front->metrics, SUP_M_TTFT, c->model_id, NULL),
-                       ((double)uv_hrtime() / 1e3 - (double)sup_req_start_us(c->req)) / 1e6);
-}
-
 static uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -298,8 +279,6 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 
     if (fr->body_case == IPC__FRAME__BODY_DELTA && fr->delta->index < g->n) {
         uint32_t idx = part * g->n + fr->delta->index;
-
-        note_first(g);
         if (fr->delta->finish)
             g->choices[idx].finish = fr->delta->finish;
         if (g->stream)
@@ -309,8 +288,6 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
     } else if (fr->body_case == IPC__FRAME__BODY_DONE) {
         const Ipc__Done *d = fr->done;
 
-        count_tokens(c, "prompt", d->prompt_tokens);
-        count_tokens(c, "completion", d->completion_tokens);
         g->prompt_tokens += d->prompt_tokens;
         g->completion_tokens += d->completion_tokens;
         g->cached_tokens += d->cached_tokens;

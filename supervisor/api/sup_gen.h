@@ -75,7 +75,6 @@ struct sup_gen {
     struct sup_json buf;
     struct sup_choice news;      /* the lists of the chunk being written */
     struct sup_json *prompt_ids; /* per prompt */
-    bool first_seen;
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
     uint64_t queue_us, prefill_us, decode_us;
 };
