@@ -2,9 +2,9 @@
  *
  * Kinds: WordPiece (BERT), SentencePiece-style BPE with byte fallback (Gemma),
  * from tokenizer.json or from GGUF metadata. Ids and offsets equal those of the
- * `tokenizers` library 0.23; Unicode tables come from libutf8proc. Linear time:
- * BPE merges run on a heap over linked pieces. Bad UTF-8 is refused here with
- * RC_INVALID and the byte offset. Immutable after load: any thread may encode.
+ * `tokenizers` library 0.23; its character classes are tables of ours, Unicode
+ * decomposition and case come from libutf8proc. BPE merges run on a heap over
+ * linked pieces. Bad UTF-8 is refused here with RC_INVALID, err->n = byte offset. Immutable after load: any thread may encode.
  * Source of the rules: encoders.md 2, gemma.md 12. Neither logs nor exits.
  * Tests: tests/models/test_mdl_tok_*.c, fuzz: tests/fuzz/fuzz_tok*.c
  */
@@ -56,8 +56,9 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text,
 uint32_t mdl_tok_vocab(const struct mdl_tok *t); /* ids are < this */
 /* Vocabulary spelling of a token (as in the file), NULL for an unused id. */
 const char *mdl_tok_piece(const struct mdl_tok *t, int32_t id, size_t *n_bytes);
-/* Bytes the token adds to decoded text (a byte piece gives one raw byte, U+2581
- * becomes a space, a WordPiece continuation loses ##). Special tokens give ""
+/* Bytes the token adds to decoded text behind another token (a byte piece gives
+ * one raw byte, U+2581 becomes a space, a WordPiece continuation loses ##, another
+ * WordPiece token begins with a space, cleaned up). Special tokens give ""
  * when skip_special. *out is borrowed from the tokenizer. */
 const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip_special,
                           size_t *n_bytes);
@@ -75,7 +76,8 @@ int32_t mdl_tok_bos(const struct mdl_tok *t); /* -1 when none */
 int32_t mdl_tok_eos(const struct mdl_tok *t);
 
 /* Streaming decoder of one sequence: feed ids, get whole UTF-8 characters; an
- * incomplete tail is held back. Fixed size, no allocation. */
+ * incomplete tail is held back. Concatenation equals mdl_tok_decode, but a run of
+ * byte pieces that begins well and ends badly has shown its good characters. Fixed size, no allocation. */
 struct mdl_detok {
     const struct mdl_tok *tok;
     bool skip_special;

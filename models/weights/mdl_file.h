@@ -6,9 +6,9 @@
  * overlaps, block types are checked before use, without overflow; quantized
  * scales are checked to be finite when a tensor is taken for use.
  * Never writes, never follows a path out of its root descriptor (openat2
- * RESOLVE_BENEATH|NO_SYMLINKS-to-outside). Neither logs nor exits.
- * Files that shrink while mapped: mdl_file_guard turns SIGBUS into RC_WEIGHT_IO
- * where it can; the worker dies alone otherwise.
+ * RESOLVE_BENEATH: links inside the directory only). Neither logs nor exits.
+ * Files that shrink while mapped: mdl_file_guard notices before a batch
+ * (RC_WEIGHT_IO); a SIGBUS in the middle of one kills the worker alone.
  * Tests: tests/models/test_mdl_*.c, fuzz: tests/fuzz/fuzz_{gguf,safetensors}.c
  */
 #ifndef INFERD_MDL_FILE_H
@@ -61,7 +61,8 @@ const struct mdl_tensor *mdl_file_find(const struct mdl_file *f,
 /* A tensor that must be there with this shape (dims[n_dims], outermost first).
  * Also checks the block scales are finite (quantized) or the values finite
  * (F32/F16/BF16). Errors: RC_WEIGHT_ABSENT (err->what = name), RC_FORMAT with
- * "tensor 'x': shape [a,b], expected [c,d]". */
+ * "tensor 'x': shape [a,b], expected [c,d]", RC_UNSUPPORTED for a dtype no kernel
+ * reads (such tensors are not found by mdl_file_find) or misaligned data. */
 enum rc mdl_file_take(const struct mdl_file *f, const char *name,
                       uint32_t n_dims, const uint64_t *dims,
                       const struct mdl_tensor **out, struct rc_err *err);

@@ -23,6 +23,7 @@ static int open_walk(int root_fd, const char *name)
     char part[NAME_MAX + 1];
     const char *s = name;
     int dir = root_fd, fd = -1;
+    struct stat st;
 
     for (;;) {
         const char *slash = strchrnul(s, '/');
@@ -36,6 +37,11 @@ static int open_walk(int root_fd, const char *name)
             memcpy(part, s, n);
             part[n] = '\0';
             fd = openat(dir, part, flags);
+            /* a link in the middle is no directory: say link, not "absent" */
+            if (fd < 0 && errno == ENOTDIR)
+                errno = fstatat(dir, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode)
+                            ? ELOOP
+                            : ENOTDIR;
         }
         int saved = errno;
         if (dir != root_fd)

@@ -2,10 +2,15 @@
  * too large, and things that are no files. */
 #include "mdl_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -127,12 +132,42 @@ static void a_single_file_root_has_no_side_files(void **state)
     close(fd);
 }
 
+/* From here on openat2 does not exist, as on kernels before 5.6. Last test. */
+static void without_openat2_no_link_is_followed(void **state)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+    struct rc_err err = RC_ERR_INIT;
+    char *s = NULL;
+    size_t n = 0;
+
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 0);
+    assert_int_equal(syscall(SYS_openat2, -1, "", NULL, 0), -1);
+    assert_int_equal(errno, ENOSYS);
+    assert_int_equal(mdl_side_read(*(int *)*state, "sub/inner.json", 100, &s, &n, &err), RC_OK);
+    assert_string_equal(s, "inner");
+    free(s);
+    s = NULL;
+    anything_else_is_refused(state);
+    assert_int_equal(mdl_side_read(*(int *)*state, "link-inside", 100, &s, &n, &err), RC_IO);
+    assert_int_equal(mdl_side_read(*(int *)*state, "sub//inner.json", 100, &s, &n, &err), RC_IO);
+    assert_int_equal(mdl_side_read(*(int *)*state, "sub/../config.json", 100, &s, &n, &err), RC_IO);
+    assert_null(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_below_the_root_are_read),
         cmocka_unit_test(anything_else_is_refused),
         cmocka_unit_test(a_single_file_root_has_no_side_files),
+        cmocka_unit_test(without_openat2_no_link_is_followed),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
