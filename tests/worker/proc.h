@@ -30,6 +30,7 @@ static inline bool proc_start(struct proc *p, const char *exe, const char *sandb
     int fds[2], null_fd, root_fd;
     char mode[64];
 
+    *p = (struct proc){-1, -1};
     snprintf(mode, sizeof(mode), "--sandbox=%s", sandbox);
     if (ipc_pair(fds, NULL) != RC_OK)
         return false;
