@@ -64,9 +64,14 @@ static int child(enum wrk_sandbox_mode mode, unsigned n_threads)
     enum rc rc = wrk_sandbox_apply(mode, -1, -1, n_threads, &r, &err);
     bool ok = rc == RC_OK;
 
-    for (size_t i = 0; i < r.n; i++)
-        print_line(json_pack("{s:s, s:b, s:s}", "layer", r.layer[i].name, "holds", r.layer[i].holds,
-                             "detail", r.layer[i].detail));
+    for (size_t i = 0; i < r.n; i++) {
+        json_t *o = json_pack("{s:s, s:b, s:s}", "layer", r.layer[i].name, "holds",
+                              r.layer[i].holds, "detail", r.layer[i].detail);
+
+        if (r.layer[i].optional)
+            json_object_set_new(o, "optional", json_true());
+        print_line(o);
+    }
     check("sandbox", ok, ok ? "a worker can start in this mode" : err.msg);
     fflush(stdout); /* what follows might be killed */
     ok = ok && backend(n_threads);

@@ -51,6 +51,7 @@ enum rc wrk_sandbox_apply_but(uint32_t skip, enum wrk_sandbox_mode mode, int cha
         struct wrk_layer *l = &report->layer[report->n++];
 
         l->name = layers[i].name;
+        l->optional = layers[i].optional;
         if (mode == WRK_SANDBOX_OFF || (skip & (1u << i)) != 0)
             snprintf(l->detail, sizeof(l->detail), "not applied: %s",
                      mode == WRK_SANDBOX_OFF ? "sandbox=off" : "left out by a test");

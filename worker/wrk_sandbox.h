@@ -25,6 +25,7 @@ enum wrk_sandbox_mode {
 struct wrk_layer {
     const char *name; /* "seccomp", ... */
     bool holds;
+    bool optional;    /* strict does not ask for it */
     char detail[192]; /* why it holds or not, and what to do */
 };
 #define WRK_LAYERS_MAX 16
