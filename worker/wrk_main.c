@@ -4,6 +4,7 @@
  * the command line alone, set by the launcher: nothing on the channel can change
  * them. Tests: tests/worker/test_wrk_serve.c
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ static int serve_main(int argc, char **argv)
 
     if (i != 0)
         return bad(argv[i]);
+    signal(SIGPIPE, SIG_IGN); /* a log line nobody reads is no reason to die */
     o = (struct wrk_serve_opts){
         .sandbox = a.sandbox,
         .n_threads = a.threads != 0 ? a.threads : wrk_start_cpus(),

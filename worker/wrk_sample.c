@@ -280,76 +280,83 @@ static void top_select(const float *x, uint32_t n, uint32_t k, uint32_t *id, flo
 
 /* ------------------------------------------------------------------ the draw */
 
-/* Fills cand (ids ascending) and row[id] = weight for the kept tokens. */
+/* The top_k of row (logits), of those the nucleus, by ascending id; weights in part. */
 static uint32_t keep_top_k(struct wrk_sampler *s, float max, const struct wrk_sampling *p)
 {
-    uint32_t k = p->top_k;
+    uint32_t n = p->top_k;
+    double sum = 0;
 
-    if (k <= 512)
-        top_heap(s->row, s->n_vocab, k, s->cand, s->part);
+    if (n <= 8192)
+        top_heap(s->row, s->n_vocab, n, s->cand, s->part);
     else
-        top_select(s->row, s->n_vocab, k, s->cand, s->part);
-    for (uint32_t i = 0; i < k; i++)
-        s->part[i] = wrk_vec_exp1((s->part[i] - max) / p->temperature);
-    return k;
+        top_select(s->row, s->n_vocab, n, s->cand, s->part);
+    if (p->top_p < 1) {
+        for (uint32_t i = 0; i < n; i++) {
+            s->part[i] = wrk_vec_exp1((s->part[i] - max) / p->temperature);
+            sum += (double)s->part[i];
+        }
+        n = nucleus(s->cand, s->part, n, (double)p->top_p * sum);
+    }
+    sort_ids(s->cand, n);
+    for (uint32_t i = 0; i < n; i++)
+        s->part[i] = wrk_vec_exp1((s->row[s->cand[i]] - max) / p->temperature);
+    return n;
 }
 
-/* All tokens: weights in place, candidates those that can matter for top_p: whole
- * octaves of weight are taken until they hold the mass asked for. */
+/* The nucleus of all tokens (row holds weights, the best is 1): steps down in weight
+ * until what lies above holds the mass asked for, selects in there, and lists by
+ * ascending id. */
 static uint32_t keep_top_p(struct wrk_sampler *s, double total, const struct wrk_sampling *p)
 {
-    float least = 0x1p-4f;
-    uint32_t n;
+    double mass = (double)p->top_p * total;
+    float least = 0x1p-2f, v = 0;
+    uint32_t n, m = 0, last = 0;
 
-    for (;; least *= 0x1p-6f) {
-        double mass = 0;
-
-        n = 0;
-        for (uint32_t i = 0; i < s->n_vocab; i++)
-            if (s->row[i] >= least) {
-                s->cand[n] = i;
-                s->part[n++] = s->row[i];
-                mass += s->row[i];
-            }
-        if (mass >= (double)p->top_p * total || least < 0x1p-140f)
-            return n;
-    }
+    while (least >= 0x1p-126f && wrk_vec_sum_from(s->row, s->n_vocab, least) < mass)
+        least *= 0x1p-2f;
+    n = wrk_vec_from(s->row, s->n_vocab, least, s->cand);
+    for (uint32_t i = 0; i < n; i++)
+        s->part[i] = s->row[s->cand[i]];
+    n = nucleus(s->cand, s->part, n, mass);
+    for (uint32_t i = 0; i < n; i++) /* the worst that is kept */
+        if (i == 0 || better(v, last, s->part[i], s->cand[i])) {
+            v = s->part[i];
+            last = s->cand[i];
+        }
+    n = wrk_vec_from(s->row, s->n_vocab, v, s->cand);
+    for (uint32_t i = 0; i < n; i++) /* of equal weights the lower ids are kept */
+        if (s->row[s->cand[i]] > v || s->cand[i] <= last)
+            s->cand[m++] = s->cand[i];
+    return m;
 }
 
-/* Draws from cand/part[0..n): walks by ascending id. */
-static int32_t draw_few(struct wrk_sampler *s, uint32_t n, float max, const struct wrk_sampling *p,
-                        bool weights_in_row, struct wrk_rng *rng, const float *row)
+/* Draws from the n candidates (ascending ids) with weights in part. */
+static int32_t draw_few(struct wrk_sampler *s, uint32_t n, const struct wrk_sampling *p,
+                        struct wrk_rng *rng)
 {
     double sum = 0, u, run = 0;
-    float best = 0, floor_w;
+    float least = 0;
+    uint32_t last = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        sum += s->part[i];
-    if (p->top_p < 1 && !weights_in_row)
-        n = nucleus(s->cand, s->part, n, (double)p->top_p * sum);
-    for (uint32_t i = 0; i < n; i++)
-        if (s->part[i] > best)
-            best = s->part[i];
-    sort_ids(s->cand, n);
-    floor_w = p->min_p * best;
-    sum = 0;
+        if (s->part[i] > least)
+            least = s->part[i];
+    least *= p->min_p;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t id = s->cand[i];
-        float w = weights_in_row ? row[id] : wrk_vec_exp1((row[id] - max) / p->temperature);
-
-        s->part[i] = w >= floor_w ? w : 0;
-        sum += s->part[i];
+        if (s->part[i] < least)
+            s->part[i] = 0;
+        sum += (double)s->part[i];
     }
     u = wrk_rng_unit(rng) * sum;
     for (uint32_t i = 0; i < n; i++) {
-        run += s->part[i];
-        if (s->part[i] > 0 && u < run)
-            return (int32_t)s->cand[i];
+        if (s->part[i] <= 0)
+            continue;
+        last = i;
+        run += (double)s->part[i];
+        if (u < run)
+            break;
     }
-    for (uint32_t i = n; i-- > 0;) /* rounding at the very end */
-        if (s->part[i] > 0)
-            return (int32_t)s->cand[i];
-    return (int32_t)s->cand[0];
+    return (int32_t)s->cand[last];
 }
 
 /* Draws from all of row (weights); block sums make the walk short. */
@@ -415,7 +422,7 @@ enum rc wrk_sample(struct wrk_sampler *s, const float *logits, const struct wrk_
     }
     if (p->top_k > 0 && p->top_k < s->n_vocab) {
         n = keep_top_k(s, max, p);
-        *out = draw_few(s, n, max, p, false, rng, s->row);
+        *out = draw_few(s, n, p, rng);
         return RC_OK;
     }
     wrk_vec_softmax(s->row, s->n_vocab, max, p->temperature, &total);
@@ -424,8 +431,9 @@ enum rc wrk_sample(struct wrk_sampler *s, const float *logits, const struct wrk_
         return RC_OK;
     }
     n = keep_top_p(s, total, p);
-    n = nucleus(s->cand, s->part, n, (double)p->top_p * total);
-    *out = draw_few(s, n, max, p, true, rng, s->row);
+    for (uint32_t i = 0; i < n; i++)
+        s->part[i] = s->row[s->cand[i]];
+    *out = draw_few(s, n, p, rng);
     return RC_OK;
 }
 

@@ -19,5 +19,7 @@ void wrk_vec_softmax(float *x, uint32_t n, float max, float t, double *out_total
 double wrk_vec_sum_exp(const float *x, uint32_t n, float max);
 /* sum of those >= least. */
 double wrk_vec_sum_from(const float *x, uint32_t n, float least);
+/* Ids of those >= least, ascending, into out (room for n); returns how many. */
+uint32_t wrk_vec_from(const float *x, uint32_t n, float least, uint32_t *out);
 
 #endif
