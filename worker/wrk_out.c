@@ -2,7 +2,7 @@
  *
  * Always true: text[0 .. n_text - n_held) is decided and whole characters; probs
  * are in token order. Must never send a byte of a completed stop string, nor take
- * back what it sent. Tests: tests/worker/test_wrk_out.c
+ * back what it sent. Tests: tests/worker/test_wrk_engine.c (text_ends_as_it_should)
  */
 #include "wrk_out.h"
 

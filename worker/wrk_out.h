@@ -5,7 +5,7 @@
  * log-probability travels no earlier than its text. Streaming sends what is
  * decided after each step; otherwise text is gathered into large pieces.
  * All memory is made by wrk_out_init: pushing and sending allocate nothing.
- * Tests: tests/worker/test_wrk_out.c
+ * Tests: tests/worker/test_wrk_engine.c (text_ends_as_it_should)
  */
 #ifndef INFERD_WRK_OUT_H
 #define INFERD_WRK_OUT_H
