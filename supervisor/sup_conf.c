@@ -68,7 +68,7 @@ static const struct {
 const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_BIN",
                                            "INFERD_PRESET", NULL};
 #define ENV_PREFIX "INFERD_"
-#define ENV_TEST_PREFIX "INFERD_TEST_"
+static const char *const env_exempt_prefixes[] = {"INFERD_TEST_", "INFERD_BENCH_"};
 
 /* A message is about one word of one source. */
 struct place {
@@ -526,7 +526,10 @@ static bool env_exempt(const char *name)
     for (size_t i = 0; sup_conf_env_exempt[i]; i++)
         if (strcmp(sup_conf_env_exempt[i], name) == 0)
             return true;
-    return strncmp(name, ENV_TEST_PREFIX, strlen(ENV_TEST_PREFIX)) == 0;
+    for (size_t i = 0; i < sizeof(env_exempt_prefixes) / sizeof(env_exempt_prefixes[0]); i++)
+        if (strncmp(name, env_exempt_prefixes[i], strlen(env_exempt_prefixes[i])) == 0)
+            return true;
+    return false;
 }
 
 static enum rc read_env(struct sup_conf *c, char *const *envp, struct rc_err *err)
@@ -847,8 +850,8 @@ void sup_conf_markdown(FILE *to)
         "of range and\na key given twice in the file are errors, and nothing is started.\n\n"
         "Other names in the environment: `INFERD_SERVER` (server the client commands talk to) and "
         "`INFERD_CONFIG` (the\nfile); `INFERD_BIN`, `INFERD_PRESET` and all that begin with "
-        "`INFERD_TEST_` belong to the test suite. Any other\nname that begins with `INFERD_` is an "
-        "error too: it is most likely a misspelt option.\n",
+        "`INFERD_TEST_` or `INFERD_BENCH_` belong to the tests.\nAny other name that begins with "
+        "`INFERD_` is an error too: it is most likely a misspelt option.\n",
         to);
     for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
         fprintf(to, "\n## %s\n\n| option | values | default | meaning |\n|---|---|---|---|\n",

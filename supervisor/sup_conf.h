@@ -102,7 +102,7 @@ struct sup_conf {
 };
 
 /* INFERD_* names that are no options: read by the commands, not by the server.
- * Names that begin with INFERD_TEST_ are left to the test suite. NULL-ended. */
+ * Names that begin with INFERD_TEST_ or INFERD_BENCH_ are left to the tests. NULL-ended. */
 extern const char *const sup_conf_env_exempt[];
 
 /* Fills *out from defaults, then the file (config_path, NULL = none), then the

@@ -61,9 +61,10 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",
      NULL, 0, 0, sup_cmd_doctor, NULL},
     {"bench", "MODEL.gguf|FOLDER", "measure the engine on a model, without a server",
-     "Runs inferd-worker in its bench mode and prints median and spread of several runs.",
+     "Runs inferd-worker in its bench mode: prompt and decode speed of a model that generates\n"
+     "text, encode speed of one that embeds. Prints median, least and most of several runs.",
      "  inferd bench ./models/gemma-3-270m.gguf --prompt 512 --gen 128 --threads 2\n"
-     "  inferd bench ./models/all-MiniLM-L6-v2 --batch 32 --prompt 128 --json\n",
+     "  inferd bench ./models/all-MiniLM-L6-v2 --embed-batch 32 --embed-tokens 128 --json\n",
      sup_opts_bench, 1, 1, sup_cmd_bench, NULL},
     {"version", "", "print versions",
      "Version of this program, of its worker and of the libraries.",
