@@ -119,8 +119,8 @@ def minilm_ids_offsets_and_vectors_equal_the_reference():
         limit = golden["max_seq_length"]
         for c in golden["cases"]:
             for body in ({"input": c["text"], "truncate": True}, {"input_tokens": [c["ids"]]}):
-                if "input_tokens" in body and len(c["ids"]) > limit:
-                    continue
+                if not body.get("input", "x") or ("input_tokens" in body and len(c["ids"]) > limit):
+                    continue  # an empty string is refused by the API, more ids than the model takes too
                 r = s.post("/ai/v1/embed", {"model": TINY_BERT, **body})
                 equal(r.status, 200, f"{body}: {r.body[:300]!r}")
                 got = r.json["data"][0]["embedding"]
@@ -134,7 +134,7 @@ def minilm_ids_offsets_and_vectors_equal_the_reference():
 def a_batch_of_embeddings_is_the_same_bytes_as_single_calls():
     golden = golden_cases(TINY_BERT)
     with Server(fill=fill) as s:
-        texts = [c["text"] for c in golden["cases"]]
+        texts = [c["text"] for c in golden["cases"] if c["text"]]
         many = s.post("/v1/embeddings", {"model": TINY_BERT, "input": texts, "encoding_format": "base64", "truncate": True}).json
         for i, t in enumerate(texts):
             one = s.post("/v1/embeddings", {"model": TINY_BERT, "input": t, "encoding_format": "base64", "truncate": True}).json
