@@ -140,6 +140,8 @@ static enum rc look(struct mdl *m, int root_fd, struct rc_err *err)
     m->info.n_params = m->plan.n_params;
     m->info.weight_bytes = m->plan.weight_bytes;
     mdl_plan_quant(&m->plan, m->info.quant, sizeof(m->info.quant));
+    if (m->opts.kv_auto)
+        m->opts.kv_dtype = mdl_plan_is_quantized(&m->plan) ? BE_F16 : BE_F32;
 out:
     json_decref(src.config);
     return rc;

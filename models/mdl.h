@@ -26,7 +26,9 @@ struct mdl_opts {
     uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
     uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
     uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
-    enum be_dtype kv_dtype; /* BE_F16 or BE_F32 */
+    enum be_dtype kv_dtype; /* BE_F16 or BE_F32; not read when kv_auto */
+    bool kv_auto;          /* f16 when any matrix of the checkpoint is quantized, else f32:
+                              a float checkpoint keeps the reference's precision */
     uint64_t weight_bytes;    /* budget of weights, 0 = none told */
     uint64_t workspace_bytes; /* budget of activations, 0 = none told (the backend's
                                  scratch comes on top: be_opts.workspace_bytes) */

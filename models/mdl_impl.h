@@ -55,6 +55,8 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Dominant weight type by bytes, "Q4_K". */
+/* Any planned matrix of a block type? */
+bool mdl_plan_is_quantized(const struct mdl_plan *p);
 void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap);
 enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err);
 void mdl_plan_free_tensors(struct mdl_plan *p); /* and forgets them */

@@ -113,6 +113,14 @@ void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
     snprintf(out, cap, "%s", be_dtype_name((uint32_t)best));
 }
 
+bool mdl_plan_is_quantized(const struct mdl_plan *p)
+{
+    for (size_t i = 0; i < p->n_w; i++)
+        if (be_dtype_block(p->w[i].t->dtype) > 1)
+            return true;
+    return false;
+}
+
 enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err)
 {
     size_t i;

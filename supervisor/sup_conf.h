@@ -56,7 +56,8 @@
     X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
     X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
       "the machine or cgroup")                                                                     \
-    X(kv_dtype, ENUM, "f16", "f16|f32", 0, "models", "number format of the KV cache")              \
+    X(kv_dtype, ENUM, "auto", "auto|f16|f32", 0, "models", "number format of the KV cache; auto = "\
+      "f16 for quantized checkpoints, f32 for float ones")                                         \
     X(backend, ENUM, "cpu", "cpu", 0, "models", "device that runs the models")                     \
     X(threads, U64, 0, 0, 1024, "models", "compute threads per worker; 0 = what the cgroup allows")\
     X(cpu_level, ENUM, "auto", "auto|c|avx2|avx512", 0, "models", "CPU kernels to use")            \

@@ -19,14 +19,16 @@ static uint32_t bounded(uint32_t v, uint32_t dflt, uint32_t max)
     return v == 0 ? dflt : v > max ? max : v;
 }
 
-static enum rc kv_type(const char *s, enum be_dtype *out, struct rc_err *err)
+static enum rc kv_type(const char *s, struct mdl_opts *out, struct rc_err *err)
 {
-    if (word(s) == NULL || strcmp(s, "f16") == 0)
-        *out = BE_F16;
+    out->kv_dtype = BE_F16;
+    if (word(s) == NULL || strcmp(s, "auto") == 0)
+        out->kv_auto = true;
     else if (strcmp(s, "f32") == 0)
-        *out = BE_F32;
-    else
-        return rc_fail_what(err, RC_INVALID, "kv_dtype", "kv_dtype '%s', expected f16 or f32", s);
+        out->kv_dtype = BE_F32;
+    else if (strcmp(s, "f16") != 0)
+        return rc_fail_what(err, RC_INVALID, "kv_dtype", "kv_dtype '%s', expected auto, f16 or f32",
+                            s);
     return RC_OK;
 }
 
@@ -57,7 +59,7 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
         l.batch_tokens = l.max_seqs;
     m.max_seqs = l.max_seqs;
     m.batch_tokens = l.batch_tokens;
-    if ((rc = kv_type(o->kv_dtype, &m.kv_dtype, err)) != RC_OK)
+    if ((rc = kv_type(o->kv_dtype, &m, err)) != RC_OK)
         return rc;
     if ((rc = be_ctx_new(&l.be, &be, err)) != RC_OK)
         return rc;
