@@ -106,7 +106,7 @@ static void add_news(struct sup_gen *g, struct sup_choice *to, const Ipc__Delta 
     if (g->return_ids)
         add_ids(&to->ids, d->tokens, d->n_tokens);
     if (g->logprobs)
-        sup_probs_add(&to->probs, g->chat, d->probs, d->n_probs);
+        sup_probs_add(&to->probs, g->chat, g->return_ids, d->probs, d->n_probs);
 }
 
 /* ------------------------------------------------------------------- streaming */
@@ -133,7 +133,7 @@ static void chunk_news(struct sup_gen *g, uint32_t idx)
     sup_json_str(o, g->chat ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
     put_out(o, &g->news.text);
     sup_json_str(o, g->chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
-    sup_probs_write(&g->news.probs, g->chat, g->logprobs, g->top_logprobs, o);
+    sup_probs_write(&g->news.probs, g->chat, g->return_ids, g->logprobs, g->top_logprobs, o);
     sup_json_str(o, ",\"finish_reason\":null");
     if (g->return_ids) {
         sup_json_str(o, ",\"token_ids\":[");
@@ -214,7 +214,7 @@ static void write_choice(struct sup_gen *g, uint32_t idx, struct sup_json *o)
                  g->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"text\":\"");
     put_out(o, &ch->text);
     sup_json_str(o, g->chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
-    sup_probs_write(&ch->probs, g->chat, g->logprobs, g->top_logprobs, o);
+    sup_probs_write(&ch->probs, g->chat, g->return_ids, g->logprobs, g->top_logprobs, o);
     sup_json_fmt(o, ",\"finish_reason\":%s", finish_word(ch->finish ? ch->finish : 1));
     if (g->return_ids) {
         prompt_ids(o, ",\"token_ids\":[", &ch->ids);

@@ -55,6 +55,7 @@ enum {
 /* Log probabilities of one choice, as lists without their brackets. */
 struct sup_probs {
     struct sup_json tokens, values, top, offsets; /* chat uses tokens only */
+    struct sup_json top_ids;                      /* completions with return_token_ids */
 };
 
 struct sup_choice {
@@ -92,10 +93,12 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);
 void sup_gen_finish(struct sup_call *c);
 void sup_gen_deinit(struct sup_call *c);
 
-/* Appends what one Delta brought. */
-void sup_probs_add(struct sup_probs *p, bool chat, Ipc__TokenProb *const *probs, size_t n);
+/* Appends what one Delta brought. ids: name the tokens' ids as well, since two tokens
+ * may be spelled alike. */
+void sup_probs_add(struct sup_probs *p, bool chat, bool ids, Ipc__TokenProb *const *probs,
+                   size_t n);
 /* The value of "logprobs"; null when not asked for. top: how many were asked. */
-void sup_probs_write(const struct sup_probs *p, bool chat, bool asked, uint32_t top,
+void sup_probs_write(const struct sup_probs *p, bool chat, bool ids, bool asked, uint32_t top,
                      struct sup_json *o);
 void sup_probs_reset(struct sup_probs *p);
 void sup_probs_deinit(struct sup_probs *p);

@@ -30,9 +30,13 @@ static bool whole(ProtobufCBinaryData b)
     return true;
 }
 
-static void chat_token(struct sup_json *o, ProtobufCBinaryData piece, float lp)
+static void chat_token(struct sup_json *o, bool ids, uint32_t id, ProtobufCBinaryData piece,
+                       float lp)
 {
-    sup_json_str(o, "{\"token\":\"");
+    sup_json_str(o, "{");
+    if (ids)
+        sup_json_fmt(o, "\"id\":%u,", id);
+    sup_json_str(o, "\"token\":\"");
     sup_json_text(o, piece.data, piece.len);
     sup_json_str(o, "\",\"logprob\":");
     number(o, lp);
@@ -45,16 +49,16 @@ static void chat_token(struct sup_json *o, ProtobufCBinaryData piece, float lp)
     sup_json_put(o, "]", 1);
 }
 
-static void add_chat(struct sup_json *o, const Ipc__TokenProb *p)
+static void add_chat(struct sup_json *o, bool ids, const Ipc__TokenProb *p)
 {
     if (o->n)
         sup_json_put(o, ",", 1);
-    chat_token(o, p->piece, p->has_logprob ? p->logprob : -9999.0f);
+    chat_token(o, ids, p->token, p->piece, p->has_logprob ? p->logprob : -9999.0f);
     sup_json_str(o, ",\"top_logprobs\":[");
     for (size_t i = 0; i < p->n_top; i++) {
         if (i)
             sup_json_put(o, ",", 1);
-        chat_token(o, p->top[i]->piece, p->top[i]->logprob);
+        chat_token(o, ids, p->top[i]->token, p->top[i]->piece, p->top[i]->logprob);
         sup_json_put(o, "}", 1);
     }
     sup_json_str(o, "]}");
@@ -90,6 +94,24 @@ static bool seen(const Ipc__TokenProb *p, size_t i)
     return false;
 }
 
+/* [[id, log probability], ...] of one position: complete where names collide. */
+static void add_top_ids(struct sup_json *o, const Ipc__TokenProb *p)
+{
+    if (o->n)
+        sup_json_put(o, ",", 1);
+    if (!p->has_logprob) {
+        sup_json_str(o, "null");
+        return;
+    }
+    sup_json_put(o, "[", 1);
+    for (size_t i = 0; i < p->n_top; i++) {
+        sup_json_fmt(o, i ? ",[%u," : "[%u,", p->top[i]->token);
+        number(o, p->top[i]->logprob);
+        sup_json_put(o, "]", 1);
+    }
+    sup_json_put(o, "]", 1);
+}
+
 static void add_legacy(struct sup_probs *l, const Ipc__TokenProb *p)
 {
     if (l->tokens.n) {
@@ -119,13 +141,16 @@ static void add_legacy(struct sup_probs *l, const Ipc__TokenProb *p)
     sup_json_put(&l->top, "}", 1);
 }
 
-void sup_probs_add(struct sup_probs *l, bool chat, Ipc__TokenProb *const *probs, size_t n)
+void sup_probs_add(struct sup_probs *l, bool chat, bool ids, Ipc__TokenProb *const *probs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (chat)
-            add_chat(&l->tokens, probs[i]);
-        else
-            add_legacy(l, probs[i]);
+        if (chat) {
+            add_chat(&l->tokens, ids, probs[i]);
+            continue;
+        }
+        add_legacy(l, probs[i]);
+        if (ids)
+            add_top_ids(&l->top_ids, probs[i]);
     }
 }
 
@@ -138,7 +163,7 @@ static void list(struct sup_json *o, const char *before, const struct sup_json *
     sup_json_put(o, "]", 1);
 }
 
-void sup_probs_write(const struct sup_probs *l, bool chat, bool asked, uint32_t top,
+void sup_probs_write(const struct sup_probs *l, bool chat, bool ids, bool asked, uint32_t top,
                      struct sup_json *o)
 {
     if (!asked) {
@@ -156,6 +181,8 @@ void sup_probs_write(const struct sup_probs *l, bool chat, bool asked, uint32_t 
         list(o, ",\"top_logprobs\":[", &l->top);
     else
         sup_json_str(o, ",\"top_logprobs\":null");
+    if (top && ids)
+        list(o, ",\"top_token_ids\":[", &l->top_ids);
     list(o, ",\"text_offset\":[", &l->offsets);
     sup_json_put(o, "}", 1);
 }
@@ -166,6 +193,7 @@ void sup_probs_reset(struct sup_probs *l)
     sup_json_reset(&l->values);
     sup_json_reset(&l->top);
     sup_json_reset(&l->offsets);
+    sup_json_reset(&l->top_ids);
 }
 
 void sup_probs_deinit(struct sup_probs *l)
@@ -174,4 +202,5 @@ void sup_probs_deinit(struct sup_probs *l)
     sup_json_deinit(&l->values);
     sup_json_deinit(&l->top);
     sup_json_deinit(&l->offsets);
+    sup_json_deinit(&l->top_ids);
 }

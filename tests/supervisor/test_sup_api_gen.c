@@ -347,10 +347,12 @@ static void play_probs(unsigned ticket, uint32_t token, const char *piece, float
     p.logprob = lp;
     p.has_logprob = has;
     p.text_offset = offset;
+    a.token = token;
     a.piece = p.piece;
     a.logprob = lp;
     b.piece.data = (uint8_t *)(uintptr_t) "\xe2\x9c";
     b.piece.len = 2;
+    b.token = 3;
     b.logprob = -2.5f;
     if (has) {
         p.top = top;
@@ -373,8 +375,9 @@ static void test_chat_logprobs(void **state)
               HI ",\"logprobs\":true,\"top_logprobs\":2,\"return_token_ids\":true}");
     play_probs(0, 42, "a", -0.5f, true, 0, 1);
     fake_done(0, 1, 1, 0);
-    assert_has("\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97],"
-               "\"top_logprobs\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":"
+    assert_has("\"logprobs\":{\"content\":[{\"id\":42,\"token\":\"a\",\"logprob\":-0.5,"
+               "\"bytes\":[97],\"top_logprobs\":[{\"id\":42,\"token\":\"a\",\"logprob\":-0.5,"
+               "\"bytes\":[97]},{\"id\":3,\"token\":"
                "\"\xef\xbf\xbd\xef\xbf\xbd\",\"logprob\":-2.5,\"bytes\":[226,156]}]}],\"refusal\":"
                "null},\"finish_reason\":\"stop\",\"token_ids\":[42]}],\"prompt_token_ids\":[]");
 }
@@ -403,10 +406,12 @@ static void test_completions_answer(void **state)
     assert_has("{\"id\":\"cmpl-");
     assert_has("\"object\":\"text_completion\"");
     assert_has("\"choices\":[{\"index\":0,\"text\":\"first\",\"logprobs\":{\"tokens\":[],"
-               "\"token_logprobs\":[],\"top_logprobs\":[],\"text_offset\":[]},\"finish_reason\":"
+               "\"token_logprobs\":[],\"top_logprobs\":[],\"top_token_ids\":[],\"text_offset\":[]},"
+               "\"finish_reason\":"
                "\"stop\",\"token_ids\":[],\"prompt_token_ids\":[]},{\"index\":1,\"text\":\"xy\","
                "\"logprobs\":{\"tokens\":[\"x\",\"y\"],\"token_logprobs\":[null,-1.25],"
                "\"top_logprobs\":[null,{\"y\":-1.25,\"bytes:\\\\xe2\\\\x9c\":-2.5}],"
+               "\"top_token_ids\":[null,[[8,-1.25],[3,-2.5]]],"
                "\"text_offset\":[0,1]},\"finish_reason\":\"length\",\"token_ids\":[7,8],"
                "\"prompt_token_ids\":[5,6]}]");
     assert_has("\"prompt_tokens\":5,\"completion_tokens\":5,\"total_tokens\":10");
