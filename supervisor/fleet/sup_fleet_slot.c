@@ -161,8 +161,12 @@ static struct sup_claim estimate(const struct sup_fleet *f, const struct slot *s
     if (s->info && memcmp(s->info_identity, s->identity, SUP_IDENTITY_BYTES) == 0) {
         if (s->info->weight_bytes)
             c.weights = s->info->weight_bytes;
-        c.kv = s->info->kv_bytes;
-        c.workspace = s->info->workspace_bytes;
+        if (s->info->workspace_bytes) { /* measured by a load; a look does not know */
+            c.kv = s->info->kv_bytes;
+            c.workspace = s->info->workspace_bytes;
+        } else if (!s->info->can_generate) {
+            c.kv = 0;
+        }
     }
     return c;
 }

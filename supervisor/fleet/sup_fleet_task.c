@@ -267,12 +267,14 @@ static void turn_later(struct sup_ticket *t)
 /* False: the reader cancelled inside the callback and the ticket is gone. */
 static bool give(struct sup_ticket *t, const Ipc__Frame *f)
 {
+    bool gone;
+
     t->in_callback = true;
     t->on_frame(t->user, f);
     t->in_callback = false;
-    if (t->cancelled)
+    if ((gone = t->cancelled))
         ticket_free(t);
-    return !t->cancelled;
+    return !gone;
 }
 
 static void finish(struct sup_ticket *t)
