@@ -27,7 +27,7 @@
 #define LAG_EVERY_MS 250
 #define LAG_WINDOW 4      /* samples: "the last second" */
 #define READY_LEAD_MS 500 /* between "not ready" and closed listeners, at most */
-#define FDS_SPARE 64
+#define FDS_SPARE 128 /* 64 of them: connections over the limit that hear a 503 (http) */
 #define FDS_PER_WORKER 4
 
 struct front {

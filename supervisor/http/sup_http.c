@@ -9,6 +9,7 @@
 #include "sup_http.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 #include "sup_http_priv.h"
 
+#define ACCEPT_AT_ONCE 64 /* then others get their turn */
 #define BODIES_AT_ONCE 16 /* largest bodies that may be in memory together */
 
 uint64_t sup_now_us(void)
@@ -82,7 +84,7 @@ static void maybe_done(struct sup_http *h)
 {
     void (*done)(void *) = h->done;
 
-    if (!done || !h->draining || h->n_conns || h->listening[0] || h->listening[1])
+    if (!done || !h->draining || h->n_conns || h->listeners[0].fd >= 0 || h->listeners[1].fd >= 0)
         return;
     h->done = NULL;
     if (!h->stopped)
@@ -90,15 +92,32 @@ static void maybe_done(struct sup_http *h)
     done(h->done_user);
 }
 
-static void on_connection(uv_stream_t *s, int status)
+static void on_connection(uv_poll_t *p, int status, int events)
 {
-    struct sup_http *h = s->data;
-    int which = s == &h->listeners[1].stream;
+    struct sup_listener *l = p->data;
+    int e = 0;
 
-    if (status == 0)
-        h->accept_again[which] = !sup_conn_accept(h, s, which);
-    else
-        sup_http_refused(h, "accept");
+    (void)events;
+    for (int i = 0; i < ACCEPT_AT_ONCE && e == 0; i++) {
+        e = status < 0 ? status : sup_conn_accept(l->h, l->fd, l->is_unix);
+        if (e == -ECONNABORTED || e == -EINTR)
+            e = 0;
+    }
+    if (e == 0 || e == -EAGAIN)
+        return;
+    /* Out of descriptors or memory. The backlog waits; turning the loop as fast as
+     * it goes would starve those who are connected. */
+    uv_poll_stop(p);
+    l->resting = true;
+    sup_http_refused(l->h, "accept");
+}
+
+static void listen_again(struct sup_listener *l)
+{
+    if (!l->resting || l->fd < 0 || uv_is_closing((uv_handle_t *)&l->poll))
+        return;
+    l->resting = false;
+    uv_poll_start(&l->poll, UV_READABLE, on_connection);
 }
 
 static void on_sweep(uv_timer_t *t)
@@ -110,10 +129,8 @@ static void on_sweep(uv_timer_t *t)
         next = c->next; /* connections leave the list in close callbacks only */
         sup_conn_sweep(c, now);
     }
-    for (int i = 0; i < 2; i++) {
-        if (h->accept_again[i] && h->listening[i] && !uv_is_closing(&h->listeners[i].handle))
-            on_connection(&h->listeners[i].stream, 0);
-    }
+    for (int i = 0; i < 2; i++)
+        listen_again(&h->listeners[i]);
     maybe_done(h);
 }
 
@@ -175,6 +192,7 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     h->env = (struct sup_hp_env){.max_header_bytes = conf->max_header_bytes,
                                  .max_body_bytes = conf->max_body_bytes,
                                  .body_limit = conf->max_body_bytes * BODIES_AT_ONCE};
+    h->listeners[0].fd = h->listeners[1].fd = -1;
     h->dirty_tail = &h->dirty;
     h->sweep_ms = sweep_every(conf);
     h->m_conns = sup_series(metrics, SUP_M_HTTP_CONNS, NULL, NULL);
@@ -189,23 +207,17 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
 /* Hands a listening descriptor to the loop. */
 static int adopt(struct sup_http *h, int which, int fd)
 {
-    int e;
+    struct sup_listener *l = &h->listeners[which];
+    int e = uv_poll_init(h->loop, &l->poll, fd);
 
-    if (which == 0) {
-        uv_tcp_init(h->loop, &h->listeners[0].tcp);
-        e = uv_tcp_open(&h->listeners[0].tcp, fd);
-    } else {
-        uv_pipe_init(h->loop, &h->listeners[1].pipe, 0);
-        e = uv_pipe_open(&h->listeners[1].pipe, fd);
-    }
-    h->listeners[which].handle.data = h;
-    h->listening[which] = true;
-    h->n_handles++;
-    if (e) {
-        close(fd);
+    if (e)
         return e;
-    }
-    return uv_listen(&h->listeners[which].stream, 1024, on_connection);
+    l->poll.data = l;
+    l->h = h;
+    l->fd = fd;
+    l->is_unix = which == 1;
+    h->n_handles++;
+    return uv_poll_start(&l->poll, UV_READABLE, on_connection);
 }
 
 enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
@@ -235,17 +247,16 @@ enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
     uv_unref((uv_handle_t *)&h->turn_end);
     uv_unref((uv_handle_t *)&h->sweep);
     for (int i = 0; i < 2; i++) {
-        int e = fds[i] >= 0 ? adopt(h, i, fds[i]) : 0;
+        int e = fds[i] >= 0 && rc == RC_OK ? adopt(h, i, fds[i]) : 0;
 
-        if (e) {
+        if (e)
             rc = rc_fail(err, RC_IO, "listening: %s", uv_strerror(e));
-            if (i == 0 && fds[1] >= 0)
-                close(fds[1]);
-            sup_http_stop(h);
-            return rc;
-        }
+        if (rc != RC_OK && fds[i] >= 0 && h->listeners[i].fd < 0)
+            close(fds[i]);
     }
-    return RC_OK;
+    if (rc != RC_OK)
+        sup_http_stop(h);
+    return rc;
 }
 
 unsigned sup_http_port(const struct sup_http *h)
@@ -258,20 +269,28 @@ static void on_handle_closed(uv_handle_t *handle)
     struct sup_http *h = handle->data;
 
     h->n_handles--;
-    for (int i = 0; i < 2; i++) {
-        if (handle == &h->listeners[i].handle)
-            h->listening[i] = false;
-    }
     maybe_done(h);
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct sup_listener *l = handle->data;
+
+    l->fd = -1;
+    l->h->n_handles--;
+    maybe_done(l->h);
 }
 
 static void close_listeners(struct sup_http *h)
 {
     for (int i = 0; i < 2; i++) {
-        if (!h->listening[i] || uv_is_closing(&h->listeners[i].handle))
+        struct sup_listener *l = &h->listeners[i];
+
+        if (l->fd < 0 || uv_is_closing((uv_handle_t *)&l->poll))
             continue;
-        uv_close(&h->listeners[i].handle, on_handle_closed);
-        if (i == 1)
+        uv_close((uv_handle_t *)&l->poll, on_listener_closed);
+        close(l->fd); /* no longer polled; clients are refused from now on */
+        if (l->is_unix)
             sup_listen_unlink(h->conf->unix_socket);
     }
 }

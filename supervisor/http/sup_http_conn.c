@@ -12,11 +12,13 @@
  * lingers (discards input for a while) so that the client can read it.
  * Tests: tests/supervisor/test_sup_http.c, test_sup_http_smuggle.c
  */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "sup_http_priv.h"
 
@@ -506,20 +508,9 @@ void sup_conn_sweep(struct sup_conn *c, uint64_t now)
 
 /* ---------------------------------------------------------------- beginning */
 
-bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
+static void conn_add(struct sup_http *h, struct sup_conn *c)
 {
-    struct sup_conn *c = calloc(1, sizeof(*c));
-    int e;
-
-    if (!c)
-        return false;
     c->h = h;
-    c->unix_peer = unix_peer;
-    e = unix_peer ? uv_pipe_init(h->loop, &c->u.pipe, 0) : uv_tcp_init(h->loop, &c->u.tcp);
-    if (e) {
-        free(c);
-        return false;
-    }
     c->u.handle.data = c;
     sup_hp_init(&c->hp, &h->env);
     enter(c, SUP_P_IDLE);
@@ -530,15 +521,48 @@ bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
     h->conns = c;
     h->n_conns++;
     sup_series_set(h->m_conns, (double)h->n_conns);
-    if (uv_accept(listener, &c->u.stream) != 0) {
-        sup_conn_close(c);
-        return true;
+}
+
+static int conn_open(struct sup_conn *c, int fd, bool is_unix)
+{
+    int e;
+
+    if (is_unix)
+        return uv_pipe_open(&c->u.pipe, fd);
+    e = uv_tcp_open(&c->u.tcp, fd);
+    if (e)
+        return e;
+    uv_tcp_nodelay(&c->u.tcp, 1);
+    uv_tcp_keepalive(&c->u.tcp, 1, 60); /* finds peers that vanished from an idle stream */
+    return 0;
+}
+
+/* Not uv_accept: when descriptors run out, libuv's loop around accept needs to open
+ * a file, which a sandboxed process may not, and then never ends. */
+int sup_conn_accept(struct sup_http *h, int listen_fd, bool is_unix)
+{
+    struct sup_conn *c = calloc(1, sizeof(*c)); /* first: a connection cannot be put back */
+    int fd, e;
+
+    if (!c)
+        return -ENOMEM;
+    fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        e = -errno;
+        free(c);
+        return e;
     }
-    if (!unix_peer) {
-        uv_tcp_nodelay(&c->u.tcp, 1);
-        uv_tcp_keepalive(&c->u.tcp, 1, 60); /* finds peers that vanished from an idle stream */
+    e = is_unix ? uv_pipe_init(h->loop, &c->u.pipe, 0) : uv_tcp_init(h->loop, &c->u.tcp);
+    if (e) {
+        close(fd);
+        free(c);
+        return e;
     }
-    if (h->n_conns > h->conf->max_connections + SUP_OVER_CONNS || h->draining) {
+    conn_add(h, c);
+    e = conn_open(c, fd, is_unix);
+    if (e)
+        close(fd);
+    if (e || h->draining || h->n_conns > h->conf->max_connections + SUP_OVER_CONNS) {
         sup_http_refused(h, "connections");
         sup_conn_close(c);
     } else if (h->n_conns > h->conf->max_connections) {
@@ -546,5 +570,5 @@ bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer)
     } else if (!start_reading(c)) {
         sup_conn_close(c);
     }
-    return true;
+    return 0;
 }

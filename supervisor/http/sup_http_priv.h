@@ -51,14 +51,13 @@ struct sup_http {
     uv_prepare_t turn_end;
     uv_timer_t sweep;
     uint64_t sweep_ms;
-    union {
-        uv_stream_t stream;
-        uv_handle_t handle;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } listeners[2]; /* TCP, Unix */
-    bool listening[2];
-    bool accept_again[2]; /* a connection waits because memory was short */
+    struct sup_listener {
+        uv_poll_t poll;
+        struct sup_http *h;
+        int fd; /* -1: not open */
+        bool is_unix;
+        bool resting; /* nothing accepted until the next sweep: descriptors or memory are short */
+    } listeners[2];
     unsigned port;
     unsigned n_handles; /* ours that are open: listeners, prepare, timer */
     bool started, draining, stopped;
@@ -100,7 +99,7 @@ struct sup_conn {
     char *ahead;         /* read, not parsed yet */
     uint32_t n_ahead;
     uint8_t phase; /* enum sup_phase */
-    bool unix_peer, served, dirty, reading, eof, parsing, cut;
+    bool served, dirty, reading, eof, parsing, cut;
     bool close_after; /* when all is written */
     bool linger;      /* input may be unread then: do not reset the answer away */
     char *out;        /* answer bytes not handed to the kernel */
@@ -166,9 +165,8 @@ const char *sup_date(struct sup_http *h);
 void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES]);
 
 /* ---- sup_http_conn.c */
-/* false: no memory; libuv then holds the connection, and accepts no other, until
- * this is called again. */
-bool sup_conn_accept(struct sup_http *h, uv_stream_t *listener, bool unix_peer);
+/* Takes one waiting connection: 0, or a negative errno (-EAGAIN: none waits). */
+int sup_conn_accept(struct sup_http *h, int listen_fd, bool is_unix);
 void sup_conn_dirty(struct sup_conn *c);
 /* The turn's end: write, then go on with what was waiting for that. */
 void sup_conn_settle(struct sup_conn *c);

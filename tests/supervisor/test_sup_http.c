@@ -1,5 +1,7 @@
 /* test_sup_http.c - requests and answers over real sockets: routing, bodies,
  * keep-alive, pipelining, expectations, limits, aborts, draining. */
+#include <sys/resource.h>
+
 #include "http_harness.h"
 
 #define H "Host: x\r\n"
@@ -472,6 +474,44 @@ static void too_many_connections(void **state)
     rig_free(g);
 }
 
+/* No descriptor left: those who are connected are served, the others wait. */
+static void out_of_descriptors(void **state)
+{
+    struct rig *g = rig_new();
+    struct client first, late[8];
+    struct rlimit old, low;
+    int next;
+
+    (void)state;
+    g->conf.header_timeout_ms = 4000;
+    rig_start(g);
+    first = ask(g, "GET /healthz HTTP/1.1\r\n" H "\r\n");
+    for (int i = 0; i < 8; i++) {
+        late[i] = c_open(g);
+        c_text(g, &late[i], "GET /healthz HTTP/1.1\r\n" H "\r\n");
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    next = dup(0);
+    close(next);
+    low.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int i = 0; i < 10; i++) {
+        turn(g); /* ends, and does not spin */
+        first.n = 0;
+        c_text(g, &first, "GET /healthz HTTP/1.1\r\n" H "\r\n");
+        READ_UNTIL(g, &first, answered(&first));
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_true(sup_series_value(sup_series(g->metrics, SUP_M_HTTP_REFUSED, "accept", NULL)) >= 1);
+    for (int i = 0; i < 8; i++) {
+        READ_UNTIL(g, &late[i], answered(&late[i]));
+        c_free(&late[i]);
+    }
+    c_free(&first);
+    rig_free(g);
+}
+
 static void client_leaves(void **state)
 {
     struct rig *g = rig_new();
@@ -623,6 +663,7 @@ int main(void)
         cmocka_unit_test(body_budget),
         cmocka_unit_test(time_limits),
         cmocka_unit_test(too_many_connections),
+        cmocka_unit_test(out_of_descriptors),
         cmocka_unit_test(client_leaves),
         cmocka_unit_test(half_close_after_request),
         cmocka_unit_test(draining),
