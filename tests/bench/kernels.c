@@ -53,7 +53,7 @@ static uint8_t *blocks(enum be_dtype t, uint64_t rows, uint64_t cols, size_t *ou
         p[i] = (uint8_t)rnd();
     for (uint64_t i = 0; i < n; i += bb) {
         if (t == BE_F32)
-            memcpy(p + i, &(float){ 0.001f * (float)(rnd() & 1023) }, 4);
+            memcpy(p + i, &(float){0.001f * (float)(rnd() & 1023)}, 4);
         else
             memcpy(p + i + (t == BE_Q6_K ? 208 : 0), &h, 2);
         if (bb == 20 || bb == 24 || bb == 144 || bb == 176)
@@ -81,8 +81,8 @@ static void bench_linear(struct be_ctx *c, enum be_dtype t, uint32_t m, uint32_t
                          const uint32_t *ns, size_t n_ns)
 {
     struct rc_err err = RC_ERR_INIT;
-    struct be_weight_desc d = { .name = "w", .dtype = t, .n_rows = m, .n_cols = k,
-                                .use = BE_USE_LINEAR };
+    struct be_weight_desc d = {
+        .name = "w", .dtype = t, .n_rows = m, .n_cols = k, .use = BE_USE_LINEAR};
     struct be_weight *w = NULL;
     double t0;
 
@@ -92,7 +92,7 @@ static void bench_linear(struct be_ctx *c, enum be_dtype t, uint32_t m, uint32_t
     printf("%-5s [%6u x %4u] load %5.1f ms ", be_dtype_name(t), m, k, 1e3 * (now() - t0));
     for (size_t i = 0; i < n_ns; i++) {
         struct be_tensor *x = tensor(c, ns[i], k), *y = tensor(c, ns[i], m);
-        struct be_linear_args a = { .x = x, .n = ns[i], .n_parts = 1 };
+        struct be_linear_args a = {.x = x, .n = ns[i], .n_parts = 1};
         double best = 1e9, spent = 0;
 
         a.part[0].w = w;
@@ -123,10 +123,17 @@ static void bench_packed(struct be_ctx *c, uint32_t seqs, uint32_t len, uint32_t
     struct rc_err err = RC_ERR_INIT;
     uint32_t n = seqs * len, *offsets = malloc((seqs + 1) * sizeof(*offsets));
     struct be_tensor *q = tensor(c, n, heads * dim), *o = tensor(c, n, heads * dim);
-    struct be_attention_packed_args a = { .q = q, .k = q, .v = q, .out = o, .offsets = offsets,
-                                          .n_seqs = seqs, .n_heads = heads, .n_kv_heads = heads,
-                                          .head_dim = dim, .scale = 1 / sqrtf((float)dim),
-                                          .radius = -1 };
+    struct be_attention_packed_args a = {.q = q,
+                                         .k = q,
+                                         .v = q,
+                                         .out = o,
+                                         .offsets = offsets,
+                                         .n_seqs = seqs,
+                                         .n_heads = heads,
+                                         .n_kv_heads = heads,
+                                         .head_dim = dim,
+                                         .scale = 1 / sqrtf((float)dim),
+                                         .radius = -1};
     double best = 1e9;
 
     for (uint32_t i = 0; i <= seqs; i++)
@@ -149,17 +156,21 @@ static void bench_cached(struct be_ctx *c, uint32_t n, uint32_t past, uint32_t h
                          uint32_t kv_heads, uint32_t dim)
 {
     struct rc_err err = RC_ERR_INIT;
-    struct be_kv_layer layer = { 0, kv_heads, dim };
-    struct be_kv_desc d = { .n_layers = 1, .n_classes = 1, .page_tokens = 64, .layers = &layer,
-                            .n_pages = { (n + past) / 64 + 1 }, .dtype = BE_F16 };
+    struct be_kv_layer layer = {0, kv_heads, dim};
+    struct be_kv_desc d = {.n_layers = 1,
+                           .n_classes = 1,
+                           .page_tokens = 64,
+                           .layers = &layer,
+                           .n_pages = {(n + past) / 64 + 1},
+                           .dtype = BE_F16};
     struct be_kv *kv = NULL;
     int32_t *pages = malloc(d.n_pages[0] * sizeof(*pages));
-    struct be_seq s = { .n_rows = n, .pos0 = past, .pages = { pages } };
+    struct be_seq s = {.n_rows = n, .pos0 = past, .pages = {pages}};
     struct be_tensor *q = tensor(c, n, heads * dim), *o = tensor(c, n, heads * dim);
     struct be_tensor *k = tensor(c, n, kv_heads * dim);
-    struct be_kv_write_args w = { .k = k, .v = k, .seqs = &s, .n_seqs = 1 };
-    struct be_attention_args a = { .q = q, .out = o, .n_heads = heads, .scale = 0.06f, .seqs = &s,
-                                   .n_seqs = 1 };
+    struct be_kv_write_args w = {.k = k, .v = k, .seqs = &s, .n_seqs = 1};
+    struct be_attention_args a = {
+        .q = q, .out = o, .n_heads = heads, .scale = 0.06f, .seqs = &s, .n_seqs = 1};
     double best = 1e9, bw = 1e9;
 
     for (uint32_t i = 0; i < d.n_pages[0]; i++)
@@ -192,15 +203,20 @@ static void bench_join(struct be_ctx *c)
     struct rc_err err = RC_ERR_INIT;
     struct be_tensor *x = tensor(c, 64, 1024);
     float one[1024];
-    struct be_weight_desc d = { .name = "one", .dtype = BE_F32, .n_rows = 1, .n_cols = 1024,
-                                .data = one, .n_bytes = sizeof(one), .use = BE_USE_VECTOR };
+    struct be_weight_desc d = {.name = "one",
+                               .dtype = BE_F32,
+                               .n_rows = 1,
+                               .n_cols = 1024,
+                               .data = one,
+                               .n_bytes = sizeof(one),
+                               .use = BE_USE_VECTOR};
     struct be_weight *w = NULL;
 
     for (int i = 0; i < 1024; i++)
         one[i] = 1;
     check(be_weight_new(c, &d, &w, &err), &err);
     for (uint32_t n = 1; n <= 64; n *= 8) {
-        struct be_rms_norm_args a = { .x = x, .w = w, .out = x, .n = n, .eps = 1e-6f };
+        struct be_rms_norm_args a = {.x = x, .w = w, .out = x, .n = n, .eps = 1e-6f};
         double t = now();
 
         for (int i = 0; i < 2000; i++)
@@ -218,13 +234,14 @@ int main(int argc, char **argv)
         BE_DTYPE_MAP(X)
 #undef X
     };
-    struct be_opts o = { .backend = "cpu", .n_threads = argc > 1 ? (unsigned)atoi(argv[1]) : 0,
-                         .cpu_level = argc > 2 ? argv[2] : "auto",
-                         .f32_gemm = argc > 3 ? argv[3] : "auto" };
+    struct be_opts o = {.backend = "cpu",
+                        .n_threads = argc > 1 ? (unsigned)atoi(argv[1]) : 0,
+                        .cpu_level = argc > 2 ? argv[2] : "auto",
+                        .f32_gemm = argc > 3 ? argv[3] : "auto"};
     struct rc_err err = RC_ERR_INIT;
     struct be_stats st;
     struct be_ctx *c = NULL;
-    const uint32_t head[] = { 1 }, mm[] = { 1, 4, 8, 512 }, enc[] = { 1, 32, 1024 };
+    const uint32_t head[] = {1}, mm[] = {1, 4, 8, 512}, enc[] = {1, 32, 1024};
 
     check(be_ctx_new(&c, &o, &err), &err);
     be_ctx_stats(c, &st);

@@ -1,0 +1,104 @@
+/* test_be_fail.c - the fault-injecting backend does what its plan says, no more. */
+#include "be_test.h"
+
+#include "fail/be_fail.h"
+
+static struct be_ctx *fail_ctx(void)
+{
+    struct be_opts o = {.backend = "fail", .n_threads = 1};
+    struct be_ctx *c = NULL;
+
+    OK(be_ctx_new(&c, &o, err));
+    return c;
+}
+
+static void it_is_not_listed(void **state)
+{
+    for (size_t i = 0; be_names()[i]; i++)
+        assert_string_not_equal(be_names()[i], "fail");
+    assert_string_equal(be_names()[0], "cpu");
+}
+
+static void without_a_plan_it_computes(void **state)
+{
+    struct be_ctx *c = fail_ctx();
+    const float v[4] = {1, 2, 3, 4};
+    struct be_tensor *t = tensor(c, 1, 4, v);
+    int32_t id = -1;
+    struct be_argmax_args a = {.x = t, .n = 1, .out_ids = &id};
+    uint64_t ops, allocs;
+
+    OK(be_argmax(c, &a, err));
+    assert_int_equal(id, 3);
+    same("view", be_tensor_view(c, t), v, 4);
+    be_fail_counts(c, &ops, &allocs);
+    assert_int_equal(ops, 2); /* write, argmax */
+    assert_int_equal(allocs, 1);
+    be_tensor_free(c, &t);
+    be_ctx_free(&c);
+}
+
+static void operations_fail_where_told(void **state)
+{
+    struct be_ctx *c = fail_ctx();
+    const float v[4] = {1, 2, 3, 4};
+    struct be_tensor *t = tensor(c, 1, 4, v);
+    int32_t id = -1;
+    struct be_argmax_args a = {.x = t, .n = 1, .out_ids = &id};
+    struct be_fail_plan plan = {.op_at = 2, .n_op_fails = 2, .op_rc = RC_NOMEM};
+
+    be_fail_set(c, &plan);
+    OK(be_argmax(c, &a, err));
+    id = -1;
+    FAILS(RC_NOMEM, be_argmax(c, &a, err));
+    assert_int_equal(id, -1); /* nothing half done */
+    FAILS(RC_NOMEM, be_sync(c, err));
+    OK(be_argmax(c, &a, err));
+    be_tensor_free(c, &t);
+    be_ctx_free(&c);
+}
+
+static void allocations_and_types_fail_where_told(void **state)
+{
+    struct be_ctx *c = fail_ctx();
+    struct be_tensor *t = NULL;
+    struct be_weight *w = NULL;
+    float v[4] = {0};
+    struct be_weight_desc d = {.name = "w",
+                               .dtype = BE_F32,
+                               .n_rows = 1,
+                               .n_cols = 4,
+                               .data = v,
+                               .n_bytes = 16,
+                               .use = BE_USE_VECTOR};
+    struct be_fail_plan plan = {
+        .alloc_at = 2, .refuse = true, .refuse_dtype = BE_F16, .refuse_use = BE_USE_LINEAR};
+
+    be_fail_set(c, &plan);
+    OK(be_weight_new(c, &d, &w, err));
+    FAILS(RC_NOMEM, be_tensor_new(c, 1, 1, &t, err));
+    assert_null(t);
+    OK(be_tensor_new(c, 1, 1, &t, err));
+    assert_false(be_supports(c, BE_F16, BE_USE_LINEAR | BE_USE_EMBED));
+    assert_true(be_supports(c, BE_F16, BE_USE_EMBED));
+    assert_true(be_supports(c, BE_F32, BE_USE_LINEAR));
+    be_weight_free(c, &w);
+    d.dtype = BE_F16;
+    d.use = BE_USE_LINEAR;
+    d.n_bytes = 8;
+    FAILS(RC_UNSUPPORTED, be_weight_new(c, &d, &w, err));
+    be_tensor_free(c, &t);
+    be_ctx_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_not_listed),
+        cmocka_unit_test(without_a_plan_it_computes),
+        cmocka_unit_test(operations_fail_where_told),
+        cmocka_unit_test(allocations_and_types_fail_where_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
