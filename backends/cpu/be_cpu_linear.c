@@ -119,6 +119,14 @@ static void store(const struct job *j, uint32_t part, size_t u, unsigned nu, uin
                         out->data + (size_t)(j->row0 + r0 + i) * out->n_cols + col, n);
 }
 
+typedef void lin_fn(const struct be_weight *, const struct be_cpu_act *, size_t, unsigned, uint32_t,
+                    uint32_t, float *, size_t);
+
+static lin_fn *lin_of(const struct job *j, const struct be_weight *w)
+{
+    return j->c->openblas && w->dtype == BE_F32 ? be_cpu_blas_lin : j->c->kern->lin;
+}
+
 /* All rows of the chunk against units [u0, u1) of one part (both, for GEGLU). */
 static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
 {
@@ -147,9 +155,9 @@ static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
                 unsigned nu = p1 - u < max ? (unsigned)(p1 - u) : max;
                 size_t ld = (size_t)nu * BE_CPU_UNIT;
 
-                j->c->kern->lin(w, &j->act, u, nu, r, nr, buf, ld);
+                lin_of(j, w)(w, &j->act, u, nu, r, nr, buf, ld);
                 if (w1)
-                    j->c->kern->lin(w1, &j->act, u, nu, r, nr, buf1, ld);
+                    lin_of(j, w1)(w1, &j->act, u, nu, r, nr, buf1, ld);
                 store(j, part, u, nu, r, nr, buf, w1 ? buf1 : NULL, ld);
             }
         }

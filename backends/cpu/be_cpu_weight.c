@@ -84,7 +84,9 @@ enum rc be_cpu_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d,
             goto out;
         be_dtype_to_f32(d->dtype, d->data, w->vec, (size_t)d->n_cols);
     }
-    packed = d->use & BE_USE_LINEAR ? c->kern->pack_bytes(d->dtype, d->n_rows, d->n_cols) : 0;
+    packed = 0;
+    if ((d->use & BE_USE_LINEAR) && !(c->openblas && d->dtype == BE_F32))
+        packed = c->kern->pack_bytes(d->dtype, d->n_rows, d->n_cols);
     if (packed > 0) {
         struct pack_job job = {c->kern, w};
         size_t units = (size_t)(d->n_rows + BE_CPU_UNIT - 1) / BE_CPU_UNIT;

@@ -200,6 +200,52 @@ static void a_row_never_depends_on_its_batch(void **state)
     }
 }
 
+/* OpenBLAS on request: used only if it keeps the contract, and then right. */
+static void openblas_keeps_the_contract_or_is_not_used(void **state)
+{
+    struct be_opts o = {.backend = "cpu", .n_threads = 1, .f32_gemm = "openblas"};
+    const uint32_t k = 384, m = 50, n = 61;
+    struct be_ctx *c = NULL;
+    struct be_stats st;
+    size_t n_bytes;
+    uint8_t *w = random_blocks(BE_F32, m, k, &n_bytes);
+    float *x = xcalloc(n * k, 4), *one = xcalloc(n * m, 4), *out = xcalloc(n * m, 4);
+    double *y = xcalloc(n * m, 8), *mag = xcalloc(n * m, 8);
+
+    fill(x, n * k, 1);
+    exact(BE_F32, w, &(struct lin){n, k, m}, x, y, mag);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        o.n_threads = threads;
+        OK(be_ctx_new(&c, &o, err));
+        be_ctx_stats(c, &st);
+        print_message("[ note     ] f32_gemm: %s\n", st.f32_gemm);
+        assert_true(strcmp(st.f32_gemm, "openblas (self-check passed)") == 0 ||
+                    strncmp(st.f32_gemm, "own (OPENBLAS FAILED: ", 22) == 0);
+        for (uint32_t r = 0; threads == 1 && r < n; r++) {
+            struct lin s = {1, k, m};
+
+            run_linear(c, BE_F32, w, &s, x + r * k, NULL, BE_EPI_NONE, one + r * m);
+        }
+        for (uint32_t b = 2; b <= n; b += b < 30 ? 1 : 31) {
+            struct lin s = {b, k, m};
+
+            run_linear(c, BE_F32, w, &s, x, NULL, BE_EPI_NONE, out);
+            same("openblas", out, one, b * m);
+        }
+        be_ctx_free(&c);
+    }
+    for (uint32_t i = 0; i < n * m; i++)
+        assert_true(fabs(one[i] - y[i]) <= REL_F32 * mag[i]);
+    o.f32_gemm = "mkl";
+    FAILS(RC_INVALID, be_ctx_new(&c, &o, err));
+    free(w);
+    free(x);
+    free(one);
+    free(out);
+    free(y);
+    free(mag);
+}
+
 static double gelu(double z, bool erf_form)
 {
     return erf_form ? 0.5 * z * (1 + erf(z / sqrt(2)))
@@ -469,6 +515,7 @@ int main(void)
         cmocka_unit_test(levels_agree_with_plain_c),
         cmocka_unit_test(odd_columns_work_for_plain_types),
         cmocka_unit_test(a_row_never_depends_on_its_batch),
+        cmocka_unit_test(openblas_keeps_the_contract_or_is_not_used),
         cmocka_unit_test(epilogues_match_their_formula),
         cmocka_unit_test(parts_share_rows_and_nothing_else),
         cmocka_unit_test(extreme_codes_do_not_overflow),
