@@ -71,8 +71,13 @@ enum rc mdl_side_open(int root_fd, const char *name, int *out_fd, uint64_t *out_
                       struct rc_err *err)
 {
     struct stat st;
-    int fd = open_beneath(root_fd, name);
+    int fd;
 
+    /* asked first: the sandbox of a single-file root forbids opening at all */
+    if (fstat(root_fd, &st) == 0 && !S_ISDIR(st.st_mode))
+        return rc_fail_what(err, RC_NOT_FOUND, name,
+                            "file '%s' is not there: the model is a single file", name);
+    fd = open_beneath(root_fd, name);
     if (fd < 0) {
         switch (errno) {
         case ENOENT:
