@@ -142,6 +142,8 @@ static void put_probs(const struct wrk_out *o, struct wrk_delta *s, Ipc__Delta *
 
 static void drop_probs(struct wrk_out *o, uint32_t n)
 {
+    if (n == 0)
+        return;
     o->n_prob -= n;
     memmove(o->prob, o->prob + n, o->n_prob * sizeof(*o->prob));
     if (o->n_top > 0)
