@@ -99,7 +99,7 @@ static const struct row {
     {SYS(futex), ALWAYS, {{0}}},
     {SYS(sched_yield), ALWAYS, {{0}}},
     {SYS(sched_getaffinity), ALWAYS, {{0}}},
-    {SYS(sched_setaffinity), ALWAYS, {{0}}}, /* pinning of pool threads */
+    {SYS(sched_setaffinity), ALWAYS, {{0, INT, 0}}}, /* pool threads pin themselves */
     {SYS(getcpu), ALWAYS, {{0}}},
     {SYS(membarrier), ALWAYS, {{0}}},
     {SYS(gettid), ALWAYS, {{0}}},

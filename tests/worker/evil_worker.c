@@ -14,6 +14,7 @@
 #include <linux/openat2.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -142,6 +143,13 @@ static int ptrace_parent(void)
 static int kill_parent(void)
 {
     return result(kill(getppid(), 0) == 0);
+}
+static int pin_parent(void)
+{
+    cpu_set_t all;
+
+    memset(&all, 0xff, sizeof(all));
+    return result(sched_setaffinity(getppid(), sizeof(all), &all) == 0);
 }
 static int map_exec(void)
 {
@@ -294,16 +302,19 @@ static const struct {
     {         \
 #f, f \
     }
-    A(open_outside),    A(open_dotdot),     A(open2_outside),    A(open_inside),
-    A(write_model),     A(create_in_model), A(create2_in_model), A(unlink_in_model),
-    A(inet_socket),     A(tcp_connect),     A(abstract_socket),  A(exec_sh),
-    A(fork_bomb),       A(vfork_once),      A(ptrace_parent),    A(kill_parent),
-    A(map_exec),        A(protect_exec),    A(memfd_exec),       A(self_mem),
-    A(set_uid),         A(make_dumpable),   A(is_dumpable),      A(has_secret_env),
-    A(has_stray_fd),    A(can_dump_core),   A(has_caps),         A(gains_privs),
-    A(outlives_parent), A(shares_network),  A(new_thread),       A(new_thread_after_seal),
-    A(new_user_ns),     A(uses_io_uring),   A(big_memfd),        A(honest_work),
-    A(early_thread),
+    A(open_outside),     A(open_dotdot),     A(open2_outside),
+    A(open_inside),      A(write_model),     A(create_in_model),
+    A(create2_in_model), A(unlink_in_model), A(inet_socket),
+    A(tcp_connect),      A(abstract_socket), A(exec_sh),
+    A(fork_bomb),        A(vfork_once),      A(ptrace_parent),
+    A(kill_parent),      A(pin_parent),      A(map_exec),
+    A(protect_exec),     A(memfd_exec),      A(self_mem),
+    A(set_uid),          A(make_dumpable),   A(is_dumpable),
+    A(has_secret_env),   A(has_stray_fd),    A(can_dump_core),
+    A(has_caps),         A(gains_privs),     A(outlives_parent),
+    A(shares_network),   A(new_thread),      A(new_thread_after_seal),
+    A(new_user_ns),      A(uses_io_uring),   A(big_memfd),
+    A(honest_work),      A(early_thread),
 };
 
 int main(int argc, char **argv)

@@ -92,6 +92,7 @@ static const struct row {
     {"abstract_socket", KILLED, L(SECCOMP) | L(LANDLOCK) | L(NETNS), 0},
     {"ptrace_parent", KILLED, L(SECCOMP), ERR(EPERM)},
     {"kill_parent", KILLED, L(SECCOMP) | L(LANDLOCK), 0},
+    {"pin_parent", KILLED, L(SECCOMP) | L(CAPS), 0},
     /* code and processes */
     {"exec_sh", KILLED, L(SECCOMP), ERR(EACCES)},
     {"exec_sh", KILLED, L(SECCOMP) | L(LANDLOCK), 0},
