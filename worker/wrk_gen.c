@@ -147,8 +147,9 @@ static enum rc tokenize(struct wrk_gen *g, const Ipc__Generate *m, const struct 
                                 "this model has no chat template: send a prompt");
         return chat_prompt(g, m, mdl, limit, err);
     case 2:
-        return mdl_tok_encode(mdl_tok_get(mdl), (const char *)m->prompt.data, m->prompt.len, &flags,
-                              &g->prompt, err);
+        return mdl_tok_encode(mdl_tok_get(mdl),
+                              m->prompt.len > 0 ? (const char *)m->prompt.data : "", m->prompt.len,
+                              &flags, &g->prompt, err);
     case 3:
         return token_prompt(g, m, n_vocab, limit, err);
     default:
@@ -188,7 +189,8 @@ static enum rc prepare_echo(struct wrk_gen *g, const Ipc__Generate *m, const str
     if (m->kind == 2) {
         if ((g->echo_text = malloc(m->prompt.len + 1)) == NULL)
             return rc_fail(err, RC_NOMEM, "echo");
-        memcpy(g->echo_text, m->prompt.data, m->prompt.len);
+        if (m->prompt.len > 0) /* an empty field has no address */
+            memcpy(g->echo_text, m->prompt.data, m->prompt.len);
         g->n_echo = m->prompt.len;
     }
     return RC_OK;

@@ -24,7 +24,8 @@ static enum rc tokenize(struct wrk_engine *e, const struct wrk_task *t, struct r
     ProtobufCBinaryData *pieces = NULL;
     enum rc rc;
 
-    rc = mdl_tok_encode(tok, (const char *)m->text.data, m->text.len, &flags, &ids, why);
+    rc = mdl_tok_encode(tok, m->text.len > 0 ? (const char *)m->text.data : "", m->text.len, &flags,
+                        &ids, why);
     if (rc != RC_OK)
         goto out;
     if ((pieces = calloc(ids.n + 1, sizeof(*pieces))) == NULL) {
