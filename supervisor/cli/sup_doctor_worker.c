@@ -9,7 +9,7 @@
 
 #include "sup_local.h"
 
-/* One line; counts the layers that do not hold. */
+/* One line. missing: what a layer that does not hold is. */
 static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding missing)
 {
     json_t *o = json_loadb(s, n, 0, NULL);
@@ -17,6 +17,11 @@ static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding
     const char *check = json_string_value(json_object_get(o, "check"));
     const char *detail = json_string_value(json_object_get(o, "detail"));
     const json_t *good = json_object_get(o, layer ? "holds" : "ok");
+
+    /* a library that fails its self-check is replaced by our own code: slower, not
+     * wrong. Only the sandbox is needed. */
+    if (check && strcmp(check, "sandbox") != 0)
+        missing = SUP_FOUND_WARN;
 
     if ((!layer && !check) || !json_is_boolean(good))
         sup_doctor_say(d, SUP_FOUND_WARN, "worker", "said: %.*s", (int)(n < 200 ? n : 200), s);

@@ -74,12 +74,13 @@ def a_layer_that_does_not_hold_counts_only_in_strict():
         fake = os.path.join(w, "worker")
         with open(fake, "w", encoding="ascii") as f:
             f.write('#!/bin/sh\necho \'{"layer":"landlock","holds":false,"detail":"kernel too old"}\'\n'
-                    'echo \'{"check":"openblas","ok":true,"detail":"self-check passed"}\'\necho nonsense\n')
+                    'echo \'{"check":"openblas","ok":true,"detail":"self-check passed"}\'\n'
+                    'echo \'{"check":"kernels","ok":false,"detail":"slow ones"}\'\necho nonsense\n')
         os.chmod(fake, 0o755)
         args = ["--models-dir", d, "--port", "0", "--worker", fake]
         status, f, _ = findings(args)
-        equal((status, f["landlock"], f["openblas"][0], f["worker"][0]),
-              (1, ("fail", "kernel too old"), "ok", "warn"), "strict")
+        equal((status, f["landlock"], f["openblas"][0], f["kernels"][0], f["worker"][0]),
+              (1, ("fail", "kernel too old"), "ok", "warn", "warn"), "strict")
         status, f, _ = findings([*args, "--sandbox", "permissive"])
         equal((status, f["landlock"][0], f["sandbox"][0]), (0, "warn", "warn"), "permissive")
 
