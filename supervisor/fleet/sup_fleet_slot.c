@@ -419,15 +419,21 @@ void slot_on_death(struct sup_fleet *f, struct slot *s, struct worker *w)
 {
     bool asked = w->drain_sent || strcmp(w->cause, "asked") == 0;
 
-    let_go(s);
     if (strcmp(w->cause, "spawn") == 0 || strcmp(w->cause, "version") == 0) {
-        if (s->state == SUP_SLOT_DRAINING) /* unloaded while it was being started */
+        /* listed a moment ago and gone now: it may come back as it was */
+        if (w->err.code == RC_NOT_FOUND)
+            rc_fail(&w->err, RC_WEIGHT_IO, "the files of model '%s' are gone", s->id);
+        if (s->state == SUP_SLOT_DRAINING) { /* unloaded while it was being started */
+            let_go(s);
             slot_set(f, s, SUP_SLOT_ABSENT, "gone");
-        else
+        } else {
             slot_fail(f, s, &w->err, "failed");
+        }
     } else if (s->state == SUP_SLOT_DRAINING && asked) {
+        let_go(s);
         slot_set(f, s, SUP_SLOT_ABSENT, "gone");
     } else {
+        let_go(s);
         crashed(f, s, w);
     }
     fleet_promise(f, &s->unloaders, NULL);

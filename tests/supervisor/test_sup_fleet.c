@@ -700,6 +700,18 @@ static void files_renamed_away_and_back(void)
     turn_ms(1100);
     echo(&c, "m.gguf", "x");
     ENDS(c, RC_OK);
+    /* away before anybody looked: the start finds nothing, and comes back by itself
+     * although the files are the very same ones as before */
+    struct ask d = {0}, e = {0};
+    fresh_list();
+    MUST(rename(tmp_path("third.gguf"), tmp_path("third.away")) == 0);
+    echo(&d, "third.gguf", "x");
+    ENDS(d, RC_WEIGHT_IO);
+    MUST(d.retry_ms > 0);
+    MUST(rename(tmp_path("third.away"), tmp_path("third.gguf")) == 0);
+    turn_ms(1200);
+    echo(&e, "third.gguf", "x");
+    ENDS(e, RC_OK);
 }
 
 static void load_and_unload_on_request(void)
