@@ -279,6 +279,7 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 
     if (fr->body_case == IPC__FRAME__BODY_DELTA && fr->delta->index < g->n) {
         uint32_t idx = part * g->n + fr->delta->index;
+
         if (fr->delta->finish)
             g->choices[idx].finish = fr->delta->finish;
         if (g->stream)

@@ -60,6 +60,9 @@ def target():
             s = t.Server()
             s.__enter__()
             _shared = Target(f"http://127.0.0.1:{s.port}", t.TINY_GEMMA, t.TINY_BERT, s)
+        for name in (_shared.chat, _shared.embed):  # so that what they can do is known
+            r = _shared.post("/ai/v1/models/load", {"model": name}, timeout=120)
+            t.equal(r.status, 200, f"load of {name}: {r.body[:300]!r}")
     try:
         yield _shared
     except BaseException as e:
