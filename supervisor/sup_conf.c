@@ -639,12 +639,16 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
     struct in6_addr a;
     bool literal = inet_pton(AF_INET, c->host, &a) == 1 || inet_pton(AF_INET6, c->host, &a) == 1;
 
-    if (!literal && strcmp(c->host, "localhost") != 0)
+    if (!*c->host && !*c->unix_socket)
+        return rc_fail_what(err, RC_INVALID, "host",
+                            "option 'host': value '': expected an address, unless unix_socket is "
+                            "set");
+    if (*c->host && !literal && strcmp(c->host, "localhost") != 0)
         return rc_fail_what(err, RC_INVALID, "host",
                             "option 'host': value '%.80s': expected an IPv4 or IPv6 address, or "
                             "localhost (names are not looked up)",
                             c->host);
-    if (!sup_conf_is_loopback(c->host) && !c->allow_insecure_public_bind)
+    if (*c->host && !sup_conf_is_loopback(c->host) && !c->allow_insecure_public_bind)
         return rc_fail_what(err, RC_INVALID, "host",
                             "option 'host': value '%.80s' can be reached from other machines and "
                             "there is neither TLS nor a password here: listen on 127.0.0.1 and put "

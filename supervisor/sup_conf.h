@@ -22,8 +22,8 @@
  * *, min = allowed words separated by '|'), LIST (char **, NULL-ended; flag may
  * repeat, environment splits at ','). For STR/LIST/BOOL min and max are unused. */
 #define SUP_OPTIONS(X)                                                                             \
-    X(host, STR, "127.0.0.1", 0, 0, "listen", "address to listen on; a public one also needs "     \
-      "allow_insecure_public_bind")                                                                \
+    X(host, STR, "127.0.0.1", 0, 0, "listen", "address to listen on; empty = none, only "          \
+      "unix_socket; a public one also needs allow_insecure_public_bind")                                                                \
     X(port, U64, 8090, 0, 65535, "listen", "TCP port; 0 picks a free one and logs it")             \
     X(unix_socket, STR, "", 0, 0, "listen", "also listen on this Unix socket path")                \
     X(allow_insecure_public_bind, BOOL, false, 0, 0, "listen", "permit a host that is not "        \

@@ -25,9 +25,12 @@ int sup_cmd_serve(const struct sup_args *a)
         sup_cmd_help(stdout, a->cmd);
         return SUP_EXIT_OK;
     }
-    if (isatty(STDERR_FILENO) == 1)
+    if (isatty(STDERR_FILENO) == 1 && *conf.host)
         fprintf(stderr, "inferd %s serves '%s' on %s port %llu; Ctrl-C ends\n", INFERD_VERSION,
                 conf.models_dir, conf.host, (unsigned long long)conf.port);
+    else if (isatty(STDERR_FILENO) == 1)
+        fprintf(stderr, "inferd %s serves '%s' on %s; Ctrl-C ends\n", INFERD_VERSION,
+                conf.models_dir, conf.unix_socket);
     sup_log_init(sup_level_parse(conf.log_level));
     status = sup_launcher_main(&conf);
     sup_conf_deinit(&conf);

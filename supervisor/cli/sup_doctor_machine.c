@@ -197,26 +197,13 @@ static int try_bind(const struct sup_conf *c)
     return bad;
 }
 
-void sup_doctor_network(struct sup_doctor *d, const struct sup_conf *c, const char *server)
+static void port(struct sup_doctor *d, const struct sup_conf *c, bool answers)
 {
-    struct sup_client *client = NULL;
-    struct rc_err err = RC_ERR_INIT;
-    unsigned health = 0, ready = 0;
-    char url[160];
     int bad = try_bind(c);
 
-    sup_doctor_group(d, "Network");
-    snprintf(url, sizeof(url), strchr(c->host, ':') ? "http://[%s]:%u" : "http://%s:%u", c->host,
-             (unsigned)c->port);
-    if (sup_client_new(&client, server && *server ? server : url, &err) != RC_OK) {
-        sup_doctor_say(d, SUP_FOUND_WARN, "server", "%s", err.msg);
-    } else {
-        (void)sup_client_probe(client, "/healthz", &health);
-        (void)sup_client_probe(client, "/readyz", &ready);
-    }
     if (bad == 0)
         sup_doctor_say(d, SUP_FOUND_OK, "port", "%s port %" PRIu64 " is free", c->host, c->port);
-    else if (bad == EADDRINUSE && health == 200 && !(server && *server))
+    else if (bad == EADDRINUSE && answers)
         sup_doctor_say(d, SUP_FOUND_NOTE, "port",
                        "%s port %" PRIu64 " is in use by a running server", c->host, c->port);
     else
@@ -226,6 +213,30 @@ void sup_doctor_network(struct sup_doctor *d, const struct sup_conf *c, const ch
     if (!sup_conf_is_loopback(c->host))
         sup_doctor_say(d, SUP_FOUND_WARN, "host",
                        "%s can be reached from other machines, without TLS or a password", c->host);
+}
+
+void sup_doctor_network(struct sup_doctor *d, const struct sup_conf *c, const char *server)
+{
+    bool named = server && *server;
+    struct sup_client *client = NULL;
+    struct rc_err err = RC_ERR_INIT;
+    unsigned health = 0, ready = 0;
+    char url[160];
+
+    sup_doctor_group(d, "Network");
+    if (*c->host)
+        snprintf(url, sizeof(url), strchr(c->host, ':') ? "http://[%s]:%u" : "http://%s:%u",
+                 c->host, (unsigned)c->port);
+    else
+        snprintf(url, sizeof(url), "unix:%s", c->unix_socket);
+    if (sup_client_new(&client, named ? server : url, &err) != RC_OK) {
+        sup_doctor_say(d, SUP_FOUND_WARN, "server", "%s", err.msg);
+    } else {
+        (void)sup_client_probe(client, "/healthz", &health);
+        (void)sup_client_probe(client, "/readyz", &ready);
+    }
+    if (*c->host)
+        port(d, c, health == 200 && !named);
     if (client && health == 0)
         sup_doctor_say(d, SUP_FOUND_NOTE, "server", "none answers at %s",
                        sup_client_server(client));

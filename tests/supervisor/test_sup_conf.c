@@ -349,6 +349,20 @@ static void loopback_is_recognised(void **state)
         assert_false(sup_conf_is_loopback(no[i]));
 }
 
+static void no_address_needs_a_unix_socket(void **state)
+{
+    struct sup_conf c;
+    struct rc_err err = RC_ERR_INIT;
+    char *flags[] = {"--host=", "--unix-socket=/run/x", NULL};
+
+    assert_int_equal(load(&c, NULL, NULL, flags, NULL, &err), RC_OK);
+    assert_string_equal(c.host, "");
+    sup_conf_deinit(&c);
+    flags[1] = NULL;
+    assert_int_equal(load(&c, NULL, NULL, flags, NULL, &err), RC_INVALID);
+    assert_non_null(strstr(err.msg, "unless unix_socket is set"));
+}
+
 static void a_public_address_can_be_asked_for(void **state)
 {
     struct sup_conf c;
@@ -435,6 +449,7 @@ int main(void)
         cmocka_unit_test(limits_of_texts_and_lists),
         cmocka_unit_test(names_outside_the_table_that_are_allowed),
         cmocka_unit_test(loopback_is_recognised),
+        cmocka_unit_test(no_address_needs_a_unix_socket),
         cmocka_unit_test(a_public_address_can_be_asked_for),
         cmocka_unit_test(help_and_json_name_every_option),
         cmocka_unit_test(the_documentation_page_is_current),
