@@ -112,21 +112,25 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
 /* Grows the shared buffer of quantized rows to what this shape may need. */
 static enum rc act_reserve(struct be_cpu_ctx *c, uint64_t n_bytes, struct rc_err *err)
 {
-    uint8_t *p;
+    uint64_t old = c->act_bytes;
+    uint8_t *p = NULL;
     enum rc rc;
 
-    if (n_bytes <= c->act_bytes)
+    if (n_bytes <= old)
         return RC_OK;
-    /* The old block goes first: the bound is on what is held, not on the sum. */
+    /* The old block goes first: the bound is on what is held, not on the sum. If
+     * the larger one cannot be had, the old size is taken again, so that what
+     * exists keeps working. */
     be_cpu_free(c, BE_CPU_MEM_WORK, c->act, c->act_bytes);
-    c->act = NULL;
-    c->act_bytes = 0;
-    if ((rc = be_cpu_alloc(c, BE_CPU_MEM_WORK, n_bytes, &p, "scratch for quantized rows", err)) !=
-        RC_OK)
-        return rc;
+    rc = be_cpu_alloc(c, BE_CPU_MEM_WORK, n_bytes, &p, "scratch for quantized rows", err);
+    if (rc != RC_OK) {
+        n_bytes = old;
+        if (old == 0 || be_cpu_alloc(c, BE_CPU_MEM_WORK, old, &p, "", NULL) != RC_OK)
+            n_bytes = 0;
+    }
     c->act = p;
     c->act_bytes = (size_t)n_bytes;
-    return RC_OK;
+    return rc;
 }
 
 static enum rc tensor_new(struct be_ctx *ctx, uint32_t cap_rows, uint32_t n_cols,

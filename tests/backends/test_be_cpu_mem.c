@@ -106,6 +106,17 @@ static void workspace_is_bounded(void **state)
     while (n > 0)
         be_tensor_free(c, &many[--n]);
     OK(be_tensor_new(c, 256, 1024, &t, err)); /* room again */
+    {                                         /* a refused tensor leaves the others working */
+        float v[1024] = {0};
+        struct be_weight *w = weight(c, BE_F32, 1, 1024, v, BE_USE_LINEAR);
+        struct be_tensor *out = tensor(c, 256, 1, NULL), *big = NULL;
+        struct be_linear_args a = {.x = t, .n = 256, .n_parts = 1, .part = {{w, NULL, out}}};
+
+        FAILS(RC_NOMEM, be_tensor_new(c, 220, 2048, &big, err));
+        OK(be_linear(c, &a, err));
+        be_weight_free(c, &w);
+        be_tensor_free(c, &out);
+    }
     be_tensor_free(c, &t);
     FAILS(RC_INVALID, be_tensor_new(c, 0, 4, &t, err));
     FAILS(RC_NOMEM, be_tensor_new(c, UINT32_MAX, UINT32_MAX / 8, &t, err));
