@@ -150,6 +150,7 @@ static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait
         return RC_OK;
     if (t->gen.logprobs) /* nothing precedes the first token, so nothing predicts it */
         wrk_out_push_prompt(&e->seq[i].out, t->gen.prompt.ids[0], false, 0, NULL, 0);
+    e->seq[i].out.detok = t->gen.echo_detok; /* a character may go on in the answer */
     return wrk_out_echo(&e->seq[i].out, &e->delta, e->o.chan, t->gen.echo_text, t->gen.n_echo, err);
 }
 

@@ -30,7 +30,7 @@ static enum rc read_sampling(struct wrk_sampling *s, const Ipc__Sampling *m, uin
         {"temperature", m->temperature, 0, 100},
         {"top_p", m->top_p, 0, 1},
         {"min_p", m->min_p, 0, 1},
-        {"repetition_penalty", m->repetition_penalty == 0 ? 1 : m->repetition_penalty, 0.01, 100},
+        {"repetition_penalty", m->repetition_penalty == 0 ? 1 : m->repetition_penalty, 0.01f, 100},
         {"frequency_penalty", m->frequency_penalty, -100, 100},
         {"presence_penalty", m->presence_penalty, -100, 100},
     };
@@ -158,7 +158,8 @@ static enum rc tokenize(struct wrk_gen *g, const Ipc__Generate *m, const struct 
 }
 
 /* What echo gives back: a text prompt as it came, tokens as their text; and where
- * in that text each token begins. */
+ * in that text each token begins. Tokens may end inside a character: what it has so
+ * far stays in echo_detok, and the answer goes on from there. */
 static enum rc prepare_echo(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl_tok *tok,
                             struct rc_err *err)
 {
@@ -186,7 +187,9 @@ static enum rc prepare_echo(struct wrk_gen *g, const Ipc__Generate *m, const str
         memcpy(g->echo_text + g->n_echo, piece, n);
         g->n_echo += n;
     }
+    g->echo_detok = d;
     if (m->kind == 2) {
+        mdl_detok_init(&g->echo_detok, tok, true);
         if ((g->echo_text = malloc(m->prompt.len + 1)) == NULL)
             return rc_fail(err, RC_NOMEM, "echo");
         if (m->prompt.len > 0) /* an empty field has no address */

@@ -9,6 +9,7 @@
 
 #include "inferd.pb-c.h"
 #include "mdl.h"
+#include "mdl_tok.h"
 #include "wrk_sample.h"
 #include "wrk_stop.h"
 
@@ -21,7 +22,8 @@ struct wrk_gen {
     struct wrk_stops stops;
     uint32_t n, n_top;
     bool logprobs, echo, ignore_eos, ids_wanted, stream;
-    char *echo_text; /* what echo gives back */
+    char *echo_text;             /* what echo gives back */
+    struct mdl_detok echo_detok; /* where it ends: maybe inside a character */
     size_t n_echo;
     uint32_t *echo_offset; /* code points before each prompt token; echo + logprobs */
 

@@ -16,7 +16,7 @@
 #include "rc.h"
 
 #define WRK_STOPS_MAX 16
-#define WRK_STOP_BYTES_MAX 1024
+#define WRK_STOP_BYTES_MAX 4096
 
 /* Of one request; shared by its choices. */
 struct wrk_stops {
