@@ -3,7 +3,7 @@
  * Puts the rooms together; holds no policy but the order of start and drain:
  * limits, fleet (asks the launcher), listeners, sandbox, loop. On CtlStop readiness
  * turns false first, then the listeners close, streams get drain_grace_ms, what is
- * left is cut, workers are drained, and the process exits 0.
+ * left ends with an error, workers are drained, and the process exits 0.
  *
  * Always true: no client byte is read before the sandbox is in place.
  * Tests: tests/supervisor/test_sup_front.c, tests/fault/, tests/e2e/ */
@@ -27,6 +27,7 @@
 #define LAG_EVERY_MS 250
 #define LAG_WINDOW 4      /* samples: "the last second" */
 #define READY_LEAD_MS 500 /* between "not ready" and closed listeners, at most */
+#define LAST_WORDS_MS 500 /* for errors to get out before connections are cut */
 #define FDS_SPARE 128 /* 64 of them: connections over the limit that hear a 503 (http) */
 #define FDS_PER_WORKER 4
 
@@ -98,14 +99,22 @@ static void on_http_drained(void *user)
     sup_fleet_drain(f->pub.fleet, on_fleet_drained, f);
 }
 
+static void on_last_words_over(uv_timer_t *t)
+{
+    struct front *f = t->data;
+
+    sup_http_stop(f->pub.http); /* aborts cancel their tasks */
+    on_http_drained(f);
+}
+
 static void on_grace_over(uv_timer_t *t)
 {
     struct front *f = t->data;
 
     SUP_LOG(SUP_WARN, "streams_cut", SUP_I("active", f->pub.active),
             SUP_I("grace_ms", f->pub.conf->drain_grace_ms));
-    sup_http_stop(f->pub.http); /* aborts cancel their tasks */
-    on_http_drained(f);
+    sup_fleet_end_tasks(f->pub.fleet); /* each stream ends with an error event */
+    uv_timer_start(t, on_last_words_over, LAST_WORDS_MS, 0);
 }
 
 static void on_lead_over(uv_timer_t *t)

@@ -596,6 +596,12 @@ void fleet_drain_step(struct sup_fleet *f)
     uv_close((uv_handle_t *)&f->ctl_poll, fleet_closed);
 }
 
+void sup_fleet_end_tasks(struct sup_fleet *f)
+{
+    f->refusing = true;
+    tickets_end_all(f);
+}
+
 void sup_fleet_drain(struct sup_fleet *f, void (*done)(void *), void *user)
 {
     struct rc_err err = RC_ERR_INIT;

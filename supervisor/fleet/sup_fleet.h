@@ -31,6 +31,9 @@ struct sup_ticket;
 enum rc sup_fleet_new(struct sup_fleet **out, uv_loop_t *loop, int ctl_fd,
                       const struct sup_conf *conf, struct sup_metrics *metrics,
                       void (*on_stop)(void *user), void *user, struct rc_err *err);
+/* Ends every task with an error, in the next turn, and refuses new ones: the last
+ * word before connections are cut. */
+void sup_fleet_end_tasks(struct sup_fleet *f);
 /* Drains every worker, then calls done. */
 void sup_fleet_drain(struct sup_fleet *f, void (*done)(void *), void *user);
 void sup_fleet_free(struct sup_fleet **f);

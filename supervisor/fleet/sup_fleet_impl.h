@@ -236,7 +236,7 @@ struct sup_fleet {
     uv_idle_t kick;
     uv_timer_t tick;
     bool kicked, tick_fast, pump_wanted;
-    bool draining, freed;
+    bool refusing, draining, freed;
     void (*drain_done)(void *);
     void *drain_user;
 };
@@ -291,6 +291,7 @@ void worker_send_cancel(struct worker *w, uint64_t task);
 void worker_want_write(struct worker *w);
 void worker_breach(struct worker *w, const struct rc_err *err);
 bool worker_writable(const struct worker *w);
+void worker_use_none(struct worker *w); /* its gauges go to 0: it is gone */
 /* The end of a process: claim back, handles closed, memory freed later. */
 void worker_bury(struct worker *w);
 
@@ -302,6 +303,7 @@ void ticket_deaths(struct sup_fleet *f, struct slot *s, struct worker *w,
                    const struct rc_err *weight_err, uint32_t retry_after_ms);
 void ticket_turns(struct sup_fleet *f);
 void ticket_expire(struct sup_fleet *f, struct slot *s);
+void tickets_end_all(struct sup_fleet *f);
 
 /* --------------------------------------------------------- sup_fleet_ctl.c */
 enum rc ctl_open(struct sup_fleet *f, int ctl_fd, struct rc_err *err);

@@ -347,8 +347,10 @@ void slot_drain(struct sup_fleet *f, struct slot *s, const char *reason)
 
 static void let_go(struct slot *s)
 {
-    if (s->w)
+    if (s->w) {
+        worker_use_none(s->w); /* its last word may be old */
         s->w->slot = NULL;
+    }
     s->w = NULL;
     s->loaded_unix_s = 0;
 }

@@ -497,6 +497,22 @@ void ticket_expire(struct sup_fleet *f, struct slot *s)
     }
 }
 
+void tickets_end_all(struct sup_fleet *f)
+{
+    struct rc_err err = RC_ERR_INIT;
+
+    rc_fail(&err, RC_UNLOADING, "the server is shutting down");
+    for (uint32_t i = 0; i < f->n_table; i++) {
+        struct sup_ticket *t = f->table[i];
+
+        if (!t || t->state == TICKET_ENDED)
+            continue;
+        if (t->w)
+            worker_send_cancel(t->w, t->id);
+        ticket_end(t, &err, RETRY_SOON_MS);
+    }
+}
+
 /* --------------------------------------------------------------- public door */
 
 static enum rc pack(struct sup_ticket *t, const struct sup_task *task, struct rc_err *err)
@@ -610,7 +626,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     struct sup_ticket *t = NULL;
     enum rc rc;
 
-    if (f->draining)
+    if (f->draining || f->refusing)
         return rc_fail(err, RC_UNLOADING, "the server is shutting down");
     if (!s && sup_id_valid(task->model) && !list_fresh(f) && f->n_slots < FLEET_SLOTS_MAX)
         s = slot_new(f, task->model); /* it may have been put there a moment ago */

@@ -249,6 +249,22 @@ static void on_log(struct worker *w, const Ipc__Log *l)
     log_text(w, "worker_log", l->level <= SUP_ERROR ? (enum sup_level)l->level : SUP_INFO, text);
 }
 
+static void show_use(struct worker *w, double kv_bytes, double running, double waiting)
+{
+    struct sup_metrics *m = w->f->metrics;
+    const char *id = model_of(w);
+
+    sup_series_set(sup_series(m, SUP_M_KV_USED, id, NULL), kv_bytes);
+    sup_series_set(sup_series(m, SUP_M_SEQS, id, "running"), running);
+    sup_series_set(sup_series(m, SUP_M_SEQS, id, "waiting"), waiting);
+}
+
+void worker_use_none(struct worker *w)
+{
+    if (w->slot && w->loaded)
+        show_use(w, 0, 0, 0);
+}
+
 static void on_stats(struct worker *w, const Ipc__Stats *s)
 {
     struct sup_metrics *m = w->f->metrics;
@@ -257,9 +273,7 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
 
     if (!w->slot)
         return;
-    sup_series_set(sup_series(m, SUP_M_KV_USED, id, NULL), (double)s->kv_used_bytes);
-    sup_series_set(sup_series(m, SUP_M_SEQS, id, "running"), s->running);
-    sup_series_set(sup_series(m, SUP_M_SEQS, id, "waiting"), s->waiting);
+    show_use(w, (double)s->kv_used_bytes, s->running, s->waiting);
     if (s->steps > old->steps)
         sup_series_add(sup_series(m, SUP_M_STEPS, id, NULL), (double)(s->steps - old->steps));
     if (s->hot_allocs > old->hot_allocs)

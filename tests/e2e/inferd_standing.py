@@ -18,8 +18,15 @@ _args = {}
 
 
 def supervisor(s):
-    """Launcher and front."""
-    return [s.proc.pid] + sorted(pid for pid, name in children(s.proc.pid) if name == "inferd")
+    """Launcher and front: the oldest of its children of that name (a younger one becomes a worker in a moment)."""
+    def born(pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                return int(f.read().rpartition(")")[2].split()[19])
+        except OSError:
+            return 1 << 62
+    fronts = sorted((born(pid), pid) for pid, name in children(s.proc.pid) if name == "inferd")
+    return [s.proc.pid, fronts[0][1] if fronts else None]
 
 
 def normal(s):
