@@ -7,6 +7,9 @@
  */
 #include "be_cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
@@ -15,6 +18,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+/* clang 14 does not know this name in __builtin_cpu_supports */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 bool be_cpu_has(const char *level)
 {
     if (strcmp(level, "c") == 0)
@@ -22,7 +35,7 @@ bool be_cpu_has(const char *level)
 #if defined(__x86_64__)
     if (strcmp(level, "avx2") == 0)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+               has_f16c();
     if (strcmp(level, "avx512") == 0)
         return be_cpu_has("avx2") && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
