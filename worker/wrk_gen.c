@@ -176,7 +176,7 @@ static enum rc prepare_echo(struct wrk_gen *g, const Ipc__Generate *m, const str
             g->echo_offset[i] = points;
         n = mdl_detok_push(&d, g->prompt.ids[i], piece, sizeof(piece));
         points += wrk_out_points(piece, n);
-        if (m->kind == 2)
+        if (m->kind == 2 || n == 0)
             continue;
         if (g->n_echo + n > cap) {
             char *p = realloc(g->echo_text, cap = (g->n_echo + n) * 2);

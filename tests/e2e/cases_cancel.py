@@ -50,9 +50,12 @@ def idle(s):
     """No sequence runs or waits, and no step is made any more."""
     wait_for(lambda: s.metric("inferd_tasks_active", model=TINY_GEMMA) == 0, "no task in the front")
     wait_for(lambda: running(s) == 0 and s.metric("inferd_sequences", model=TINY_GEMMA, state="waiting") == 0, "an idle worker")
-    steps = s.metric("inferd_steps_total", model=TINY_GEMMA)
-    time.sleep(0.25)
-    equal(s.metric("inferd_steps_total", model=TINY_GEMMA), steps, "steps of a worker nobody waits for")
+
+    def still():  # the last report of steps may be under way
+        steps = s.metric("inferd_steps_total", model=TINY_GEMMA)
+        time.sleep(0.25)
+        return s.metric("inferd_steps_total", model=TINY_GEMMA) == steps
+    wait_for(still, "the end of steps nobody waits for", 3)
 
 
 @case
@@ -188,7 +191,7 @@ def b45_sigterm_under_load():
             out, ended = [], []
 
             def stream(i):
-                c = Client(s, {**LONG, "stream": True, "n": 2, "seed": i, "max_tokens": 500 if grace == 60000 else 2000}, headers="Connection: close\r\n")
+                c = Client(s, {**LONG, "stream": True, "n": 2, "seed": i, "max_tokens": 300 if grace == 60000 else 2000}, headers="Connection: close\r\n")
                 c.read_until(b"data: ")
                 ended.append(0)
                 try:

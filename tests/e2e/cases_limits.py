@@ -222,7 +222,7 @@ def b49_limits_per_item_and_per_request(s):
     full = "a " * 60
     alone = s.post("/ai/v1/embed", {"model": TINY_BERT, "input": full}).json
     equal(alone["usage"]["prompt_tokens"] <= 64, True, "fits alone")
-    r = s.post("/ai/v1/embed", {"model": TINY_BERT, "input": [full] * 2048, "encoding_format": "base64"}, timeout=120)
+    r = s.post("/ai/v1/embed", {"model": TINY_BERT, "input": [full] * 2048, "encoding_format": "base64"}, timeout=300)
     equal((r.status, len(r.json["data"])), (200, 2048), f"2048 full inputs: {r.body[:200]!r}")
     equal(len({d["embedding"] for d in r.json["data"]}), 1, "all the same")
     equal(r.json["usage"]["prompt_tokens"], 2048 * alone["usage"]["prompt_tokens"], "usage")
