@@ -22,6 +22,9 @@ static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding
      * wrong. Only the sandbox is needed. */
     if (check && strcmp(check, "sandbox") != 0)
         missing = SUP_FOUND_WARN;
+    /* a layer that strict can do without, such as namespaces where they are forbidden */
+    if (json_is_true(json_object_get(o, "optional")))
+        missing = SUP_FOUND_WARN;
 
     if ((!layer && !check) || !json_is_boolean(good))
         sup_doctor_say(d, SUP_FOUND_WARN, "worker", "said: %.*s", (int)(n < 200 ? n : 200), s);
