@@ -128,7 +128,7 @@ def step_asan():
 
 def step_tsan():
     if build("tsan"):
-        ctest("tsan", ["-R", "pool|thread|engine|wrk_serve|be_cpu"], "threads (tsan)")
+        ctest("tsan", ["-L", "unit", "-R", "pool|thread|engine|wrk_serve|be_cpu"], "threads (tsan)")
 
 
 def step_fuzz(seconds):
