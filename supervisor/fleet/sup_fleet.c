@@ -253,6 +253,7 @@ void fleet_models(struct sup_fleet *f, const Ipc__CtlModels *m)
         slot_files_changed(f, f->slot[i]);
     forget_gone(f);
     if (first) {
+        f->first_scan_ms = fleet_now_ms(f);
         SUP_LOG(SUP_INFO, "models_found", SUP_I("n", f->n_slots), SUP_B("truncated", m->truncated));
         preload(f);
     }
@@ -310,6 +311,14 @@ void fleet_probe_next(struct sup_fleet *f)
         ctl_spawn(f, f->probe->req, s->id, true);
         return;
     }
+    f->looked = true;
+}
+
+/* A fresh server knows what its models are before it calls itself started, unless
+ * looking takes long: a folder of hundreds must not hold up the requests. */
+static bool looking(const struct sup_fleet *f)
+{
+    return !f->looked && fleet_now_ms(f) - f->first_scan_ms < FLEET_LOOK_MS;
 }
 
 /* ---------------------------------------------------------------------- views */
@@ -363,7 +372,7 @@ bool sup_fleet_find(struct sup_fleet *f, const char *id, struct sup_model_view *
 
 bool sup_fleet_started(const struct sup_fleet *f)
 {
-    return f->scanned && f->preloads == 0 && !f->ctl_dead;
+    return f->scanned && f->preloads == 0 && !f->ctl_dead && !looking(f);
 }
 
 bool sup_fleet_ready(const struct sup_fleet *f, const char **why)
@@ -378,6 +387,8 @@ bool sup_fleet_ready(const struct sup_fleet *f, const char **why)
         reason = "the models directory has not been read yet";
     else if (f->preloads)
         reason = "models are being preloaded";
+    else if (looking(f))
+        reason = "models are being looked at";
     for (const struct lnk *l = f->workers.next; !reason && l != &f->workers; l = l->next) {
         const struct worker *w = LNK_OF(l, struct worker, all);
 

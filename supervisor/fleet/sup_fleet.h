@@ -101,7 +101,8 @@ enum rc sup_fleet_load(struct sup_fleet *f, const char *id,
 enum rc sup_fleet_unload(struct sup_fleet *f, const char *id,
                          void (*done)(void *user, const struct rc_err *err), void *user,
                          struct rc_err *err);
-/* First scan finished, preloads ended (loaded or failed), launcher alive. */
+/* First scan finished and its models probed (or 5 s passed), preloads ended (loaded
+ * or failed), launcher alive. */
 bool sup_fleet_started(const struct sup_fleet *f);
 /* started, not draining, and no stall (watchdog); *why set when false. */
 bool sup_fleet_ready(const struct sup_fleet *f, const char **why);

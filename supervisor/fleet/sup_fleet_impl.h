@@ -37,6 +37,7 @@
 #define FLEET_EXIT_WAIT_MS 5000   /* a drained worker gets to exit */
 #define FLEET_CLOSED_WAIT_MS 1000 /* a worker that closed its channel */
 #define FLEET_PROBE_MAX_MS 60000
+#define FLEET_LOOK_MS 5000 /* probes hold back readiness this long at most */
 #define FLEET_GONE_MS 60000 /* a vanished model is "not readable", then unknown */
 
 /* ------------------------------------------------- lists, links inside nodes */
@@ -215,7 +216,8 @@ struct sup_fleet {
     size_t n_slots, cap_slots;
     struct lnk demand;
     bool scanned, scanning;
-    uint64_t scan_ms; /* when the last list came */
+    uint64_t scan_ms, first_scan_ms; /* when the last and the first list came */
+    bool looked;                     /* every model of some list was probed */
     bool scan_wanted;
     struct lnk scanners; /* done_cb for the next list */
     size_t preloads;     /* not ended yet */
