@@ -173,10 +173,10 @@ bool wrk_engine_busy(const struct wrk_engine *e)
 static const char *phase_of(const struct wrk_task *t)
 {
     if (t->kind != IPC__FRAME__BODY_GENERATE)
-        return t->prepared ? "while embedding" : "while waiting";
-    return t->gen.start_us == 0   ? "while waiting"
-           : t->gen.first_us == 0 ? "while reading the prompt"
-                                  : "while generating";
+        return t->prepared ? "while it was running: embedding" : "while it was queued";
+    return t->gen.start_us == 0   ? "while it was queued"
+           : t->gen.first_us == 0 ? "while it was running: reading the prompt"
+                                  : "while it was running: generating";
 }
 
 static enum rc expire(struct wrk_engine *e, struct rc_err *err)
@@ -191,7 +191,7 @@ static enum rc expire(struct wrk_engine *e, struct rc_err *err)
         next = t->next;
         if (t->deadline_us == 0 || t->deadline_us > now)
             continue;
-        rc_fail(&why, RC_DEADLINE, "the deadline passed %s", phase_of(t));
+        rc_fail(&why, RC_DEADLINE, "the request's time was over %s", phase_of(t));
         if ((rc = wrk_task_end(e, t, &why, err)) != RC_OK)
             return rc;
     }

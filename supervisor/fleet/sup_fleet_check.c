@@ -18,6 +18,7 @@
 #define TOP_MAX 64
 #define DELTAS_SLACK 8 /* per choice: held-back text, the finish */
 #define DELTA_TEXT_MAX (1u << 20)
+#define TOKEN_BYTES 1280u /* packed, of one token or alternative: a piece and its frame */
 
 #define LIVE (SUP_W_LOADING | SUP_W_RUNNING | SUP_W_DRAINING)
 #define TASKS (SUP_W_RUNNING | SUP_W_DRAINING)
@@ -90,6 +91,10 @@ enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct
         if (!((f->task ? rows[i].about_task : rows[i].about_worker) & state))
             return rc_fail(err, RC_STATE, "%s about %s is not legal now", rows[i].name,
                            f->task ? "a task" : "the worker");
+        /* also what an Error, a Log or a field nobody knows may carry: it would be
+         * unpacked again and again at the cost of all clients */
+        if (rows[i].about_worker && protobuf_c_message_get_packed_size(&f->base) > IPC_INLINE_MAX)
+            return rc_fail(err, RC_FORMAT, "%s: larger than it may be", rows[i].name);
         switch (f->body_case) {
         case IPC__FRAME__BODY_READY:
             return check_ready(f->ready, err);
@@ -117,6 +122,10 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->n = q->generate->n ? q->generate->n : 1;
         a->max_tokens = q->generate->max_tokens;
         a->top_logprobs = q->generate->top_logprobs;
+        a->logprobs = q->generate->logprobs;
+        a->echo = q->generate->echo;
+        /* a token is made of one byte at least; a few are added */
+        a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
         a->n = (uint32_t)q->embed->n_inputs;
     } else if (q->body_case == IPC__FRAME__BODY_ECHO) {
@@ -149,9 +158,23 @@ static enum rc check_probs(const struct sup_asked *a, const Ipc__Delta *d, uint3
     return RC_OK;
 }
 
-static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, uint32_t vocab,
+/* What all deltas of an answer may weigh together. While a reader is paused they are
+ * kept, so this is what one task can make the front hold. */
+static uint64_t answer_bytes_max(const struct sup_asked *a, const Ipc__Loaded *model)
+{
+    uint64_t per_token = (uint64_t)TOKEN_BYTES * (a->logprobs ? 2 + a->top_logprobs : 1);
+    uint64_t n = a->max_tokens + DELTAS_SLACK, ctx = model ? model->ctx_tokens : 0;
+
+    if (a->echo)
+        n += a->n_prompt < ctx ? a->n_prompt : ctx;
+    return a->n * (n * per_token + (a->echo ? a->n_prompt : 0));
+}
+
+static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__Loaded *model,
                            struct rc_err *err)
 {
+    uint32_t vocab = model ? model->vocab_size : 0;
+
     if (d->index >= a->n)
         return rc_fail(err, RC_FORMAT, "Delta: choice %u of %u", d->index, a->n);
     if (a->finished && (a->finished[d->index / 64] >> (d->index % 64) & 1))
@@ -162,6 +185,11 @@ static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, uint32_t vo
         return bad(err, "Delta: text is not UTF-8");
     if (!tokens_ok(d->tokens, d->n_tokens, vocab))
         return bad(err, "Delta: a token is outside the vocabulary");
+    if (d->is_prompt && !a->echo)
+        return bad(err, "Delta: the prompt was not asked for");
+    a->answer_bytes += protobuf_c_message_get_packed_size(&d->base);
+    if (a->answer_bytes > answer_bytes_max(a, model))
+        return bad(err, "Delta: the answer is larger than it can be");
     if (!d->is_prompt) {
         /* also when tokens are not told: one delta is at least one step */
         if (++a->n_deltas > (uint64_t)a->n * (a->max_tokens + DELTAS_SLACK) ||
@@ -176,9 +204,13 @@ static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, uint32_t vo
     return check_probs(a, d, vocab, err);
 }
 
-static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, uint32_t vocab,
+static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const Ipc__Loaded *model,
                           struct rc_err *err)
 {
+    uint32_t vocab = model ? model->vocab_size : 0;
+
+    if (d->n_prompt_token_ids > (model ? model->ctx_tokens : 0))
+        return bad(err, "Done: more prompt tokens than the model takes");
     for (uint32_t i = 0; a->finished && i < a->n; i++)
         if (!(a->finished[i / 64] >> (i % 64) & 1))
             return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);
@@ -262,9 +294,9 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         *out_last = answers[i].last;
         switch (f->body_case) {
         case IPC__FRAME__BODY_DELTA:
-            return check_delta(a, f->delta, vocab, err);
+            return check_delta(a, f->delta, model, err);
         case IPC__FRAME__BODY_DONE:
-            return check_done(a, f->done, vocab, err);
+            return check_done(a, f->done, model, err);
         case IPC__FRAME__BODY_VECTORS:
             return check_vectors(a, f->vectors, err);
         case IPC__FRAME__BODY_TOKENS:

@@ -13,6 +13,7 @@
 
 #define IDX_BITS 24
 #define RETRY_SOON_MS 1000
+#define WORKER_LAG_US 200000 /* for a worker to end a task at its deadline: a step or two */
 
 static uint64_t now_us(void)
 {
@@ -465,6 +466,24 @@ void ticket_deaths(struct sup_fleet *f, struct slot *s, struct worker *w,
                  retry_after_ms);
 }
 
+/* Where a request is when its time is over. What the worker does with a task that
+ * it has not answered yet only the worker knows: it ends such a task itself, with
+ * its own words, unless it cannot. */
+static const char *phase_of(const struct sup_ticket *t)
+{
+    const struct slot *s = t->slot;
+
+    if (t->state == TICKET_SENT)
+        return t->delivered ? "while it was running: its answer had begun"
+                            : "while it was with the worker: queued or running, not answered yet";
+    if (t->deaths)
+        return "while it waited to be tried again: the worker had died";
+    return s->state == SUP_SLOT_READY || s->state == SUP_SLOT_BUSY
+               ? "while it was queued"
+               : "while it waited for the model "
+                 "to be loaded";
+}
+
 static void expire_list(struct lnk *head, uint64_t now)
 {
     for (struct lnk *l = head->next, *next; l != head; l = next) {
@@ -473,12 +492,10 @@ static void expire_list(struct lnk *head, uint64_t now)
         struct rc_err err = RC_ERR_INIT;
 
         next = l->next;
-        if (!t->deadline_us || t->deadline_us > now)
+        /* a worker ends what it has by itself, and knows the phase best */
+        if (!t->deadline_us || t->deadline_us + (w ? WORKER_LAG_US : 0) > now)
             continue;
-        rc_fail(&err, RC_DEADLINE, "the request's time was over %s",
-                w           ? "before its answer was complete"
-                : t->deaths ? "while it was tried again"
-                            : "before the model could begin");
+        rc_fail(&err, RC_DEADLINE, "the request's time was over %s", phase_of(t));
         if (w)
             worker_send_cancel(w, t->id);
         ticket_end(t, &err, 0);

@@ -407,19 +407,25 @@ static bool receive_one(struct worker *w)
 {
     ProtobufCMessage *m = NULL;
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = ipc_recv(w->fd, &ipc__frame__descriptor, &m, NULL, NULL, &err);
-    Ipc__Frame *fr = (Ipc__Frame *)m;
+    Ipc__Frame *fr;
+    enum rc rc;
 
+    /* Not even unpacked: a queue of large frames must not hold up the loop. */
+    if (w->state == SUP_W_DYING) {
+        uv_poll_stop(&w->poll);
+        return false;
+    }
+    rc = ipc_recv(w->fd, &ipc__frame__descriptor, &m, NULL, NULL, &err);
+    fr = (Ipc__Frame *)m;
     if (rc == RC_OK) {
-        if (w->state != SUP_W_DYING)
-            on_frame(w, &fr);
+        on_frame(w, &fr);
         if (fr) /* not taken over by a paused ticket */
             ipc__frame__free_unpacked(fr, NULL);
         return true;
     }
     if (rc == RC_AGAIN)
         return false;
-    if (rc != RC_CLOSED && w->state != SUP_W_DYING)
+    if (rc != RC_CLOSED)
         worker_breach(w, &err);
     if (rc == RC_FORMAT || rc == RC_TOO_LARGE)
         return true;

@@ -625,7 +625,9 @@ static void deadlines_end_tasks_wherever_they_are(void)
     e.data.len = 8;
     submit(&b, "m.gguf", &f, uv_hrtime() / 1000 + 300000);
     ENDS(a, RC_DEADLINE);
+    MUST(strstr(a.msg, "waited for the model to be loaded"));
     ENDS(b, RC_DEADLINE);
+    MUST(strstr(b.msg, "with the worker"));
     UNTIL(is("m.gguf", "ready") && is("slow.gguf", "ready"));
     MUST(metric(SUP_M_TASKS, "m.gguf", "deadline") == 1);
 }

@@ -250,8 +250,11 @@ static void no_more_tokens_than_asked(void **s)
     ask_generate(1, 3, 0);
     delta.tokens = tok;
     delta.n_tokens = 4;
-    delta.is_prompt = true; /* an echo of the prompt does not count */
+    delta.is_prompt = true; /* an echo of the prompt does not count, */
+    asked.echo = true;
     ANSWER(DELTA, RC_OK);
+    asked.echo = false; /* and must have been asked for */
+    ANSWER(DELTA, RC_FORMAT);
     delta.is_prompt = false;
     ANSWER(DELTA, RC_FORMAT);
     ask_generate(1, 3, 0);
@@ -263,6 +266,74 @@ static void no_more_tokens_than_asked(void **s)
             break;
     }
     assert_in_range(n, 3, 20);
+}
+
+/* What is kept for a paused reader is bounded, whatever it is made of. */
+static void no_more_bytes_than_an_answer_can_have(void **s)
+{
+    Ipc__TokenProb p = IPC__TOKEN_PROB__INIT, *pl[1] = {&p};
+    uint8_t *big = calloc(1, 1 << 20);
+    ProtobufCMessageUnknownField u = {100, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, 1 << 20, big};
+    uint32_t ids[9] = {0};
+    int n = 0;
+
+    (void)s;
+    memset(big, 'a', 1 << 20);
+    ask_generate(1, 3, 0);
+    delta.probs = pl;
+    delta.n_probs = 1;
+    p.piece.data = big;
+    p.piece.len = 1024; /* an honest token */
+    ANSWER(DELTA, RC_OK);
+    p.piece.len = 1 << 20;
+    ANSWER(DELTA, RC_FORMAT);
+    ask_generate(1, 3, 0);
+    delta.n_probs = 0;
+    delta.base.n_unknown_fields = 1;
+    delta.base.unknown_fields = &u;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.base.n_unknown_fields = 0;
+    ask_generate(1, 3, 0);
+    asked.echo = true;
+    asked.n_prompt = 100000; /* the model takes 8 tokens */
+    delta.is_prompt = true;
+    delta.text.data = big;
+    delta.text.len = 10000;
+    for (Ipc__Frame f = frame(IPC__FRAME__BODY_DELTA, 1); n < 1000; n++) {
+        bool last;
+
+        if (sup_check_answer(&asked, &f, &loaded, &last, NULL) != RC_OK)
+            break;
+    }
+    assert_in_range(n, 10, 20);
+    ask_generate(1, 3, 0);
+    fin[0] = 1;
+    done.prompt_token_ids = ids;
+    done.n_prompt_token_ids = 8;
+    ANSWER(DONE, RC_OK);
+    done.n_prompt_token_ids = 9;
+    ANSWER(DONE, RC_FORMAT);
+    free(big);
+}
+
+static void words_about_a_worker_are_short(void **s)
+{
+    uint8_t *big = calloc(1, 70000);
+    ProtobufCMessageUnknownField u = {100, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, 70000, big};
+    Ipc__Frame f = frame(IPC__FRAME__BODY_LOG, 0);
+
+    (void)s;
+    logged.message.data = big;
+    logged.message.len = 60000;
+    assert_int_equal(sup_check_frame(&f, SUP_W_RUNNING, NULL), RC_OK);
+    logged.message.len = 70000;
+    assert_int_equal(sup_check_frame(&f, SUP_W_RUNNING, NULL), RC_FORMAT);
+    f = frame(IPC__FRAME__BODY_STATS, 0);
+    assert_int_equal(sup_check_frame(&f, SUP_W_RUNNING, NULL), RC_OK);
+    stats.base.n_unknown_fields = 1;
+    stats.base.unknown_fields = &u;
+    assert_int_equal(sup_check_frame(&f, SUP_W_RUNNING, NULL), RC_FORMAT);
+    free(big);
 }
 
 static void vectors_have_the_shape_they_say(void **s)
@@ -377,9 +448,14 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(f, setup)
     const struct CMUnitTest tests[] = {
-        T(each_message_in_each_state),        T(facts_of_a_model_have_limits),
-        T(deltas_stay_within_what_was_asked), T(done_comes_when_all_have_finished),
-        T(no_more_tokens_than_asked),         T(vectors_have_the_shape_they_say),
+        T(each_message_in_each_state),
+        T(facts_of_a_model_have_limits),
+        T(deltas_stay_within_what_was_asked),
+        T(done_comes_when_all_have_finished),
+        T(no_more_tokens_than_asked),
+        T(vectors_have_the_shape_they_say),
+        T(no_more_bytes_than_an_answer_can_have),
+        T(words_about_a_worker_are_short),
         T(the_rest_of_the_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
