@@ -28,6 +28,9 @@
     X(unix_socket, STR, "", 0, 0, "listen", "also listen on this Unix socket path")                \
     X(allow_insecure_public_bind, BOOL, false, 0, 0, "listen", "permit a host that is not "        \
       "loopback (there is no TLS: put a proxy in front)")                                          \
+    X(allowed_origins, LIST, NULL, 0, 0, "listen", "web pages whose requests are taken, like "     \
+      "https://chat.example.com; * = all; always taken: pages of this server's own address, and "  \
+      "whatever is no browser")                                                                    \
     X(max_connections, U64, 4096, 1, 100000, "listen", "open client connections; more are "        \
       "accepted and closed with 503")                                                              \
     X(max_body_bytes, U64, 16777216, 1024, 1073741824, "listen", "largest request body")           \

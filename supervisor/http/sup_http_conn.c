@@ -152,7 +152,7 @@ static bool id_sane(const char *s)
 static void on_head(struct sup_conn *c)
 {
     struct sup_req *r = calloc(1, sizeof(*r));
-    const char *id;
+    const char *id, *origin;
     bool has_body;
 
     if (!r) {
@@ -176,6 +176,12 @@ static void on_head(struct sup_conn *c)
         return;
     }
     sup_route_find(c->h, r);
+    origin = sup_head_get(&r->head, "origin");
+    if (origin &&
+        !sup_origin_ok(origin, sup_head_get(&r->head, "host"), c->h->conf->allowed_origins)) {
+        r->fault = SUP_F_ORIGIN;
+        r->is_options = false;
+    }
     has_body = r->head.chunked || r->head.content_length > 0;
     if (r->head.expect == SUP_EXPECT_UNKNOWN) {
         sup_conn_fault(c, SUP_F_EXPECT, true);

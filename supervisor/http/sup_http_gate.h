@@ -69,6 +69,8 @@
     X(EXPECT, 417, "EXPECTATION_FAILED", "expect", "the only known expectation is 100-continue")   \
     X(NO_ROUTE, 404, "NOT_FOUND", "", "no such path")                                              \
     X(NO_METHOD, 405, "METHOD_NOT_ALLOWED", "", "the path does not take this method; see Allow")   \
+    X(ORIGIN, 403, "ORIGIN_NOT_ALLOWED", "origin",                                                 \
+      "a web page of this Origin may not ask here; see option allowed_origins")                    \
     X(SLOW_HEAD, 408, "REQUEST_TIMEOUT", "header_timeout",                                         \
       "the request head did not arrive within header_timeout_ms")                                  \
     X(SLOW_BODY, 408, "REQUEST_TIMEOUT", "body_timeout",                                           \

@@ -142,6 +142,11 @@ void sup_route_find(const struct sup_http *h, struct sup_req *r);
 void sup_route_allow(const struct sup_http *h, const struct sup_req *r, char *out, size_t cap);
 bool sup_utf8_ok(const char *s, size_t n);
 
+/* ---- sup_http_origin.c */
+/* May a browser's page of this Origin ask? host: the request's, or NULL; allowed:
+ * further origins, NULL-ended, "*" = all, or NULL. */
+bool sup_origin_ok(const char *origin, const char *host, char *const *allowed);
+
 /* ---- sup_http_listen.c: descriptors that listen, or an error */
 enum rc sup_listen_tcp(const struct sup_conf *conf, int *out_fd, unsigned *out_port,
                        struct rc_err *err);

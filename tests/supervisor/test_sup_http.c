@@ -45,6 +45,14 @@ static void answers(void **state)
          NULL, false},
         {"OPTIONS /echo HTTP/1.1\r\n" H "\r\n", 204, "Allow: POST, OPTIONS\r\n", NULL, NULL, NULL,
          false},
+        {"POST /echo HTTP/1.1\r\n" H "Origin: http://evil\r\nContent-Length: 3\r\n\r\nabc", 403,
+         "{\"error\":\"ORIGIN_NOT_ALLOWED\",\"message\":\"", NULL, NULL, NULL, false},
+        {"POST /echo HTTP/1.1\r\n" H "Origin: http://x\r\nContent-Length: 3\r\n\r\nabc", 403,
+         "ORIGIN_NOT_ALLOWED", NULL, NULL, NULL, false}, /* the same name, but a name */
+        {"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:1\r\nOrigin: http://127.0.0.1:1\r\n\r\n", 200,
+         "fine", "/healthz", "", "-", false},
+        {"OPTIONS /echo HTTP/1.1\r\n" H "Origin: null\r\n\r\n", 403, "ORIGIN_NOT_ALLOWED", NULL,
+         NULL, NULL, false}, /* a preflight */
         {"OPTIONS * HTTP/1.1\r\n" H "\r\n", 204, "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n",
          NULL, NULL, NULL, false},
         {"OPTIONS /nowhere HTTP/1.1\r\n" H "\r\n", 404, "NOT_FOUND", NULL, NULL, NULL, false},
