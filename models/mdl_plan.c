@@ -174,14 +174,14 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
 }
 
 /* Counts what a weight occupies from now on. A backend that made its own layout
- * grew by about the tensor's size; then the file's pages are only needed where rows
- * are still looked up in them, and may go. */
+ * grew by about the tensor's size and looks rows up in there too; the file's pages
+ * may go then. (Were one read all the same, the file would be asked again.) */
 static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_t grown)
 {
     bool copied = grown >= w->t->n_bytes || (w->use & BE_USE_VECTOR) || w->owned;
 
     p->resident_bytes += grown;
-    if (!copied || (w->use & BE_USE_EMBED))
+    if (!copied)
         p->resident_bytes += w->t->n_bytes;
     else
         mdl_file_drop(p->file, w->t);

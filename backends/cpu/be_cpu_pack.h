@@ -34,5 +34,8 @@
 size_t be_cpu_group_block_bytes(enum be_dtype t);
 size_t be_cpu_pack_bytes(enum be_dtype t, uint64_t n_rows, uint64_t n_cols);
 void be_cpu_pack(const struct be_weight *w, size_t u0, size_t u1);
+/* Values [col, col + n) of a row of a packed matrix: one whole block, or up to 256
+ * values of a plain type. be_cpu_unpack.c */
+void be_cpu_unpack(const struct be_weight *w, uint64_t row, size_t col, uint32_t n, float *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "be_cpu_pack.h"
 #include "be_half.h"
 
 static size_t pack_bytes(enum be_dtype t, uint64_t n_rows, uint64_t n_cols)
@@ -105,16 +106,21 @@ static void epi(enum be_epi epi, const float *acc, const float *acc1, const floa
 void be_cpu_ref_embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1)
 {
     const struct be_weight *t = a->table;
-    uint32_t block = be_dtype_block(t->dtype), bytes = be_dtype_block_bytes(t->dtype);
+    uint32_t block = be_dtype_block(t->dtype), step = block > 1 ? block : 256;
     float v[256];
 
     for (uint32_t r = r0; r < r1; r++) {
         const uint8_t *src = t->raw + (size_t)a->ids[r] * t->row_bytes;
         float *out = a->out->data + (size_t)r * t->n_cols;
 
-        for (size_t c = 0; c < t->n_cols; c += block, src += bytes) {
-            be_dtype_to_f32(t->dtype, src, v, block);
-            for (uint32_t i = 0; i < block; i++)
+        for (size_t c = 0; c < t->n_cols; c += step) {
+            uint32_t n = t->n_cols - c < step ? (uint32_t)(t->n_cols - c) : step;
+
+            if (t->packed) /* a tied table: the file's pages are let go */
+                be_cpu_unpack(t, (uint64_t)a->ids[r], c, n, v);
+            else
+                be_dtype_to_f32(t->dtype, src + c / block * be_dtype_block_bytes(t->dtype), v, n);
+            for (uint32_t i = 0; i < n; i++)
                 out[c + i] = a->accumulate ? out[c + i] + a->scale * v[i] : a->scale * v[i];
         }
     }

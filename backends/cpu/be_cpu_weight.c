@@ -1,8 +1,9 @@
 /* be_cpu_weight.c - weights: what is borrowed, widened or repacked at load.
  *
- * Raw bytes stay the caller's (embedding rows are read from there). A norm weight
- * or bias is widened to f32. The right side of a linear is repacked when the
- * level has a layout of its own for the type; those bytes are ours and counted.
+ * Raw bytes stay the caller's. A norm weight or bias is widened to f32. The right
+ * side of a linear is repacked when the level has a layout of its own for the
+ * type; those bytes are ours and counted, and raw is not read again. Embedding rows
+ * come from the packed bytes if there are any, else from raw.
  * Tests: tests/backends/test_be_cpu_linear.c
  */
 #include "be_cpu.h"

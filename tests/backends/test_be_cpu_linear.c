@@ -451,6 +451,43 @@ static void embedding_rows_are_exact(void **state)
     }
 }
 
+/* A tied table: rows come out of the packed bytes with the bits of the file, whose
+ * pages may be gone by then. Level "c" packs nothing and reads the file. */
+static void a_packed_table_needs_no_file(void **state)
+{
+    enum { ROWS = 37, COLS = 768 };
+
+    for (size_t l = 0; l < N_LEVELS; l++) {
+        struct be_ctx *c = make_ctx(all_levels[l], 2);
+
+        for (size_t t = 0; c && t < N_TYPES; t++) {
+            uint32_t cols = be_dtype_block(all_types[t]) == 1 ? COLS - 3 : COLS;
+            size_t n_bytes;
+            uint8_t *raw = random_blocks(all_types[t], ROWS, cols, &n_bytes);
+            float *want = xcalloc((size_t)ROWS * cols, sizeof(float));
+            struct be_weight *w =
+                weight(c, all_types[t], ROWS, cols, raw, BE_USE_EMBED | BE_USE_LINEAR);
+            struct be_tensor *out = tensor(c, ROWS, cols, NULL);
+            int32_t ids[ROWS];
+            struct be_embed_args a = {.table = w, .ids = ids, .n = ROWS, .scale = 1, .out = out};
+
+            for (uint32_t i = 0; i < ROWS; i++) {
+                ids[i] = (int32_t)i;
+                be_dtype_to_f32(all_types[t], raw + i * (n_bytes / ROWS), want + i * cols, cols);
+            }
+            if (strcmp(all_levels[l], "c") != 0)
+                memset(raw, 0x5A, n_bytes);
+            OK(be_embed(c, &a, err));
+            same(be_dtype_name(all_types[t]), be_tensor_view(c, out), want, ROWS * cols);
+            be_weight_free(c, &w);
+            be_tensor_free(c, &out);
+            free(want);
+            free(raw);
+        }
+        be_ctx_free(&c);
+    }
+}
+
 static void wrong_shapes_are_refused(void **state)
 {
     struct be_ctx *c = make_ctx("auto", 1);
@@ -520,6 +557,7 @@ int main(void)
         cmocka_unit_test(parts_share_rows_and_nothing_else),
         cmocka_unit_test(extreme_codes_do_not_overflow),
         cmocka_unit_test(embedding_rows_are_exact),
+        cmocka_unit_test(a_packed_table_needs_no_file),
         cmocka_unit_test(wrong_shapes_are_refused),
     };
 
