@@ -139,6 +139,7 @@ static enum rc tokenize(struct wrk_gen *g, const Ipc__Generate *m, const struct 
     const struct mdl_tok_flags flags = {
         .add_special = true, .parse_special = true, .max_tokens = limit};
     uint32_t n_vocab = mdl_info_get(mdl)->vocab_size;
+    enum rc rc;
 
     switch (m->kind) {
     case 1:
@@ -147,9 +148,17 @@ static enum rc tokenize(struct wrk_gen *g, const Ipc__Generate *m, const struct 
                                 "this model has no chat template: send a prompt");
         return chat_prompt(g, m, mdl, limit, err);
     case 2:
-        return mdl_tok_encode(mdl_tok_get(mdl),
-                              m->prompt.len > 0 ? (const char *)m->prompt.data : "", m->prompt.len,
-                              &flags, &g->prompt, err);
+        rc = mdl_tok_encode(mdl_tok_get(mdl), m->prompt.len > 0 ? (const char *)m->prompt.data : "",
+                            m->prompt.len, &flags, &g->prompt, err);
+        /* a tokenizer may know more pieces than the model has vectors: such an id
+         * would fail everyone in its pass */
+        for (size_t i = 0; rc == RC_OK && i < g->prompt.n; i++)
+            if (g->prompt.ids[i] < 0 || (uint32_t)g->prompt.ids[i] >= n_vocab)
+                rc = rc_fail_what(err, RC_INVALID, "prompt",
+                                  "token %zu of the prompt (%d) has no vector in this model, which "
+                                  "has %u",
+                                  i, g->prompt.ids[i], n_vocab);
+        return rc;
     case 3:
         return token_prompt(g, m, n_vocab, limit, err);
     default:

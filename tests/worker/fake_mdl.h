@@ -276,8 +276,8 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
     }
     if (f->add_special)
         mdl_ids_push(out, FAKE_BOS, err);
-    for (size_t i = 0; i < n; i++)
-        mdl_ids_push(out, FAKE_BYTE(text[i]), err);
+    for (size_t i = 0; i < n; i++) /* \x01: a piece that the model has no vector for */
+        mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
     return RC_OK;
 }
 const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t *n)

@@ -969,6 +969,23 @@ static void requests_out_of_range_are_refused_by_name(void **state)
     rig_free(&r);
 }
 
+static void a_piece_without_a_vector_fails_its_request_alone(void **state)
+{
+    struct rig r = rig_new(fake_new(64, 2, 64), 8);
+    struct gen good = {.prompt = "hi", .max_tokens = 20, .logprobs = true},
+               bad = {.prompt = "a\x01", .max_tokens = 5};
+
+    (void)state;
+    generate(&r, 1, &good);
+    step(&r);
+    generate(&r, 2, &bad);
+    run(&r);
+    assert_int_equal(r.a[2].rc, RC_INVALID);
+    assert_string_equal(r.a[2].err.what, "prompt");
+    equals_alone(&r, 1, "hi", 20);
+    rig_free(&r);
+}
+
 static void tokenize_and_detokenize(void **state)
 {
     struct rig r = rig_new(fake_new(64, 2, 64), 8);
@@ -1024,6 +1041,7 @@ int main(void)
         cmocka_unit_test(item_errors_stay_with_their_item),
         cmocka_unit_test(cut_vectors_have_length_one),
         cmocka_unit_test(requests_out_of_range_are_refused_by_name),
+        cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),
         cmocka_unit_test(tokenize_and_detokenize),
     };
 
