@@ -14,15 +14,15 @@
 
 /* In the order in which the vectors of several true flags are joined. */
 static const struct {
-    const char *flag;
+    const char *flag, *mode;
     enum be_pool kind;
 } pool_flags[] = {
-    {"pooling_mode_cls_token", BE_POOL_CLS},
-    {"pooling_mode_max_tokens", BE_POOL_MAX},
-    {"pooling_mode_mean_tokens", BE_POOL_MEAN},
-    {"pooling_mode_mean_sqrt_len_tokens", BE_POOL_MEAN_SQRT},
-    {"pooling_mode_weightedmean_tokens", BE_POOL_WEIGHTED},
-    {"pooling_mode_lasttoken", BE_POOL_LAST},
+    {"pooling_mode_cls_token", "cls", BE_POOL_CLS},
+    {"pooling_mode_max_tokens", "max", BE_POOL_MAX},
+    {"pooling_mode_mean_tokens", "mean", BE_POOL_MEAN},
+    {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", BE_POOL_MEAN_SQRT},
+    {"pooling_mode_weightedmean_tokens", "weightedmean", BE_POOL_WEIGHTED},
+    {"pooling_mode_lasttoken", "lasttoken", BE_POOL_LAST},
 };
 
 /* Words of the API against names that models give their prompts, best first. */
@@ -76,6 +76,7 @@ static enum rc read_pooling(struct bert_sbert *st, int root_fd, const char *path
                             bool *include_prompt, struct rc_err *err)
 {
     char name[192];
+    const char *mode = NULL;
     json_t *j = NULL;
     bool on;
     size_t i;
@@ -84,15 +85,22 @@ static enum rc read_pooling(struct bert_sbert *st, int root_fd, const char *path
     snprintf(name, sizeof(name), "%s%sconfig.json", path, *path ? "/" : "");
     if ((rc = mdl_cfg_load(root_fd, name, true, &j, err)) != RC_OK)
         return rc;
+    if ((rc = mdl_cfg_str(j, name, "pooling_mode", &mode, err)) != RC_OK)
+        goto out;
     for (i = 0; i < sizeof(pool_flags) / sizeof(*pool_flags); i++) {
         if ((rc = mdl_cfg_bool(j, name, pool_flags[i].flag, false, &on, err)) != RC_OK)
             goto out;
-        if (on)
+        /* as in that library, one word overrides the flags */
+        if (mode ? strcmp(mode, pool_flags[i].mode) == 0 : on)
             st->pools[st->n_pools++] = pool_flags[i].kind;
     }
     if ((rc = mdl_cfg_bool(j, name, "include_prompt", true, include_prompt, err)) == RC_OK &&
         st->n_pools == 0)
-        rc = rc_fail_what(err, RC_FORMAT, name, "%s: no pooling mode is switched on", name);
+        rc = mode ? rc_fail_what(err, RC_UNSUPPORTED, name,
+                                 "%s: pooling_mode '%.40s' is not supported (cls, max, mean, "
+                                 "mean_sqrt_len_tokens, weightedmean, lasttoken)",
+                                 name, mode)
+                  : rc_fail_what(err, RC_FORMAT, name, "%s: no pooling mode is switched on", name);
 out:
     json_decref(j);
     return rc;

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------ weights */
 
@@ -107,7 +108,10 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
                               &g->out_norm, err)) != RC_OK ||
         g->tied)
         return rc;
-    return mdl_plan_weight(&m->plan, gguf ? "output.weight" : "lm_head.weight", BE_USE_LINEAR, 2,
+    /* beside the decoder: "language_model.model." has "language_model.lm_head." */
+    snprintf(name, sizeof(name), "%slm_head.weight",
+             strcmp(g->prefix, "language_model.model.") == 0 ? "language_model." : "");
+    return mdl_plan_weight(&m->plan, gguf ? "output.weight" : name, BE_USE_LINEAR, 2,
                            m->info.vocab_size, g->d_model, 0, &g->head, err);
 }
 

@@ -6,6 +6,7 @@
 #include "mdl_impl.h"
 
 #define GEMMA_MAX_LAYERS 256
+#define GEMMA_MAX_HEAD 512 /* what the backend rotates */
 #define GEMMA_PAGE_TOKENS 32
 
 enum gemma_kind { GEMMA_FULL, GEMMA_SLIDING };

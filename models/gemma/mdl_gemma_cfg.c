@@ -30,7 +30,7 @@ static const struct {
     {"intermediate_size", "gemma3.feed_forward_length", AT(d_ff), 1, 1u << 20, 9216},
     {"num_attention_heads", "gemma3.attention.head_count", AT(n_heads), 1, 1024, 8},
     {"num_key_value_heads", "gemma3.attention.head_count_kv", AT(n_kv_heads), 1, 1024, 4},
-    {"head_dim", "gemma3.attention.key_length", AT(head_dim), 2, 1024, 256},
+    {"head_dim", "gemma3.attention.key_length", AT(head_dim), 2, GEMMA_MAX_HEAD, 256},
     {"sliding_window", "gemma3.attention.sliding_window", AT(window), 1, MAX_CTX, 4096},
     {"max_position_embeddings", "gemma3.context_length", AT(train_ctx), 1, MAX_CTX, 131072},
 #undef AT
@@ -240,7 +240,11 @@ static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src
         return rc;
     g->score_scale = (float)(1 / sqrt((double)qpas));
     g->norm_add = 1;
-    if ((rc = mdl_cfg_bool(c, "config.json", "tie_word_embeddings", true, &g->tied, err)) != RC_OK)
+    /* a multimodal config may say it beside text_config only */
+    if ((rc = mdl_cfg_bool(src->config, "config.json", "tie_word_embeddings", true, &g->tied,
+                           err)) != RC_OK ||
+        (rc = mdl_cfg_bool(c, "config.json", "tie_word_embeddings", g->tied, &g->tied, err)) !=
+            RC_OK)
         return rc;
     return hf_eos(m, src, c, err);
 }

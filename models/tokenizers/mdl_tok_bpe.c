@@ -35,8 +35,7 @@ struct tok_cand {
 
 static uint32_t pair_slot(const struct tok_bpe *b, uint32_t x, uint32_t y)
 {
-    uint64_t h = ((uint64_t)x << 32 | y) * 0x9E3779B97F4A7C15ull;
-    uint32_t i = (uint32_t)(h >> 32 ^ h >> 11) & b->mask;
+    uint32_t i = (uint32_t)mdl_mix(((uint64_t)x << 32 | y) ^ b->seed.a, b->seed.b) & b->mask;
 
     while (b->merges[i].id != NONE && (b->merges[i].a != x || b->merges[i].b != y))
         i = (i + 1) & b->mask;
@@ -66,6 +65,7 @@ enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err)
         return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu merges", n);
     memset(b->merges, 0xFF, cap * sizeof(*b->merges));
     b->mask = (uint32_t)(cap - 1);
+    b->seed = mdl_hash_seed();
     return RC_OK;
 }
 

@@ -62,6 +62,9 @@ enum rc mdl_ids_push(struct mdl_ids *v, int32_t id, struct rc_err *err)
 enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n, uint32_t from,
                       uint32_t to, struct rc_err *err)
 {
+    /* 1 GiB of input may grow 64-fold in a normalizer, again and again */
+    if (n > TOK_MAX_GROWN - t->n)
+        return rc_fail(err, RC_TOO_LARGE, "a normalized text of more than %u bytes", TOK_MAX_GROWN);
     if (n + 1 > t->cap - t->n) {
         size_t cap = t->cap ? 2 * t->cap : 256;
         while (cap - t->n < n + 1)

@@ -16,9 +16,10 @@
 #define TOK_MAX_IDS (1u << 22)
 #define TOK_MAX_STEPS 8
 #define TOK_MAX_TEMPLATE 16
-#define TOK_MAX_STR 64               /* bytes of a Replace pattern or content */
+#define TOK_MAX_STR 64                      /* bytes of a Replace pattern or content */
 #define TOK_PIECE_LIMIT (MDL_PIECE_MAX - 8) /* longest spelling accepted */
-#define TOK_MAX_TEXT (1u << 30)      /* bytes of one text */
+#define TOK_MAX_TEXT (1u << 30)             /* bytes of one text */
+#define TOK_MAX_GROWN (1u << 30)            /* and of one on its way through the normalizers */
 
 enum tok_flag {
     TOK_USED = 1,
@@ -31,12 +32,12 @@ enum tok_flag {
 
 struct tok_vocab {
     uint32_t n_ids;
-    char *arena;     /* spellings, one after the other */
-    uint32_t *at;    /* n_ids + 1 */
-    uint8_t *flags;  /* enum tok_flag */
+    char *arena;    /* spellings, one after the other */
+    uint32_t *at;   /* n_ids + 1 */
+    uint8_t *flags; /* enum tok_flag */
     struct tok_slot {
         uint32_t id, tag; /* id + 1, 0 empty; upper half of the hash */
-    } *slots;             /* by spelling */
+    } * slots;            /* by spelling */
     uint32_t mask;
     struct mdl_seed seed;
     uint32_t longest; /* bytes */
@@ -49,12 +50,11 @@ struct tok_piece {
     uint8_t flags;
 };
 
-enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p,
-                        uint32_t n_ids, struct rc_err *err);
+enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t n_ids,
+                        struct rc_err *err);
 void tok_vocab_deinit(struct tok_vocab *v);
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n);
-static inline const char *tok_vocab_at(const struct tok_vocab *v, uint32_t id,
-                                       uint32_t *n)
+static inline const char *tok_vocab_at(const struct tok_vocab *v, uint32_t id, uint32_t *n)
 {
     *n = v->at[id + 1] - v->at[id];
     return v->arena + v->at[id];
@@ -78,8 +78,8 @@ struct tok_trie {
     bool any, strips;
 };
 
-enum rc tok_trie_add(struct tok_trie *t, const char *s, size_t n, int32_t id,
-                     unsigned flags, struct rc_err *err);
+enum rc tok_trie_add(struct tok_trie *t, const char *s, size_t n, int32_t id, unsigned flags,
+                     struct rc_err *err);
 void tok_trie_deinit(struct tok_trie *t);
 
 struct tok_match {
@@ -89,10 +89,8 @@ struct tok_match {
 /* The next added token at or behind byte `from` (leftmost, longest); from is
  * also the left border of lstrip. Tokens with TOK_SPECIAL are passed over unless
  * special. *scan is where the search goes on; start with *scan = from = 0. */
-struct tok_match tok_trie_next(const struct tok_trie *t,
-                               const struct tok_vocab *v, const char *s,
-                               size_t n, size_t from, size_t *scan,
-                               bool special);
+struct tok_match tok_trie_next(const struct tok_trie *t, const struct tok_vocab *v, const char *s,
+                               size_t n, size_t from, size_t *scan, bool special);
 
 /* ------------------------------------------------------------------ steps */
 
@@ -123,14 +121,14 @@ struct tok_text {
     uint32_t *src;
     size_t n, cap;
 };
-enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n,
-                      uint32_t from, uint32_t to, struct rc_err *err);
+enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n, uint32_t from,
+                      uint32_t to, struct rc_err *err);
 void tok_text_deinit(struct tok_text *t);
 
-enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in,
-                     struct tok_text *out, bool with_src, struct rc_err *err);
-enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in,
-                      struct tok_text *out, bool with_src, struct rc_err *err);
+enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
+                     bool with_src, struct rc_err *err);
+enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
+                      bool with_src, struct rc_err *err);
 /* End of the word that starts at or behind *at; false: none left. */
 bool tok_pre_bert(const char *s, size_t n, size_t *at, size_t *end);
 
@@ -145,13 +143,14 @@ struct tok_merge {
 struct tok_bpe {
     struct tok_merge *merges; /* open addressing by (a, b) */
     uint32_t mask;
-    float *scores;     /* TOK_SCORES */
-    int32_t *bmp;      /* id of each one-character piece below U+10000, or -1 */
+    struct mdl_seed seed; /* a file cannot choose pairs that collide */
+    float *scores;        /* TOK_SCORES */
+    int32_t *bmp;         /* id of each one-character piece below U+10000, or -1 */
     int32_t byte_id[256];
-    uint64_t *pairs;   /* Bloom bits of neighbours inside any piece */
+    uint64_t *pairs; /* Bloom bits of neighbours inside any piece */
     int32_t unk;
     bool byte_fallback, all_bytes, fuse_unk;
-    bool cut;          /* cutting between strangers is exact */
+    bool cut; /* cutting between strangers is exact */
 };
 
 struct tok_wordpiece {
@@ -210,8 +209,7 @@ enum rc tok_over(struct tok_run *r, size_t at_least);
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
 /* Merge number rank joins a and b to id; a later one of the same pair wins. */
-void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank,
-                       uint32_t id);
+void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank, uint32_t id);
 void tok_bpe_deinit(struct tok_bpe *b);
 enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to);
 enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to);
@@ -236,15 +234,13 @@ static inline size_t tok_utf8(const char *s, size_t n, uint32_t *cp)
         *cp = (u[0] & 0x1Fu) << 6 | (u[1] & 0x3Fu);
         return 2;
     }
-    if (u[0] >= 0xE0 && u[0] < 0xF0 && n >= 3 && (u[1] & 0xC0) == 0x80 &&
-        (u[2] & 0xC0) == 0x80) {
+    if (u[0] >= 0xE0 && u[0] < 0xF0 && n >= 3 && (u[1] & 0xC0) == 0x80 && (u[2] & 0xC0) == 0x80) {
         *cp = (u[0] & 0x0Fu) << 12 | (u[1] & 0x3Fu) << 6 | (u[2] & 0x3Fu);
         return *cp >= 0x800 && (*cp < 0xD800 || *cp > 0xDFFF) ? 3 : 0;
     }
-    if (u[0] >= 0xF0 && u[0] < 0xF5 && n >= 4 && (u[1] & 0xC0) == 0x80 &&
-        (u[2] & 0xC0) == 0x80 && (u[3] & 0xC0) == 0x80) {
-        *cp = (u[0] & 0x07u) << 18 | (u[1] & 0x3Fu) << 12 | (u[2] & 0x3Fu) << 6 |
-              (u[3] & 0x3Fu);
+    if (u[0] >= 0xF0 && u[0] < 0xF5 && n >= 4 && (u[1] & 0xC0) == 0x80 && (u[2] & 0xC0) == 0x80 &&
+        (u[3] & 0xC0) == 0x80) {
+        *cp = (u[0] & 0x07u) << 18 | (u[1] & 0x3Fu) << 12 | (u[2] & 0x3Fu) << 6 | (u[3] & 0x3Fu);
         return *cp >= 0x10000 && *cp <= 0x10FFFF ? 4 : 0;
     }
     return 0;

@@ -419,15 +419,15 @@ static const char *model_type(const json_t *m)
 
 /* ------------------------------------------------------------------ template */
 
-static enum rc template_add(struct mdl_tok *t, int32_t id, bool behind, struct rc_err *err)
+static enum rc template_add(struct mdl_tok *t, json_int_t id, bool behind, struct rc_err *err)
 {
     uint32_t *n = behind ? &t->n_suffix : &t->n_prefix;
 
-    if (id < 0 || (uint32_t)id >= t->vocab.n_ids || *n >= TOK_MAX_TEMPLATE)
+    if (id < 0 || id >= (json_int_t)t->vocab.n_ids || *n >= TOK_MAX_TEMPLATE)
         return rc_fail(err, RC_FORMAT,
                        "tokenizer.json: post_processor: an unknown token, or more than %d of them",
                        TOK_MAX_TEMPLATE);
-    (behind ? t->suffix : t->prefix)[(*n)++] = id;
+    (behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)id;
     return RC_OK;
 }
 
@@ -454,9 +454,8 @@ static enum rc load_template(struct mdl_tok *t, const json_t *p, struct rc_err *
             return rc_fail(err, RC_FORMAT, "tokenizer.json: post_processor: part %zu has no ids",
                            i);
         json_array_foreach(
-            ids, k,
-            x) if ((rc = template_add(t, json_is_integer(x) ? (int32_t)json_integer_value(x) : -1,
-                                      seen, err)) != RC_OK) return rc;
+            ids, k, x) if ((rc = template_add(t, json_is_integer(x) ? json_integer_value(x) : -1,
+                                              seen, err)) != RC_OK) return rc;
     }
     if (!seen)
         return rc_fail(err, RC_FORMAT,
@@ -473,11 +472,12 @@ static enum rc load_post(struct mdl_tok *t, const json_t *p, struct rc_err *err)
     if (strcmp(type_of(p), "TemplateProcessing") == 0)
         return load_template(t, p, err);
     if (strcmp(type_of(p), "BertProcessing") == 0) {
-        int32_t cls = (int32_t)json_integer_value(json_array_get(json_object_get(p, "cls"), 1));
-        int32_t sep = (int32_t)json_integer_value(json_array_get(json_object_get(p, "sep"), 1));
-        if ((rc = template_add(t, cls, false, err)) != RC_OK)
+        const json_t *cls = json_array_get(json_object_get(p, "cls"), 1);
+        const json_t *sep = json_array_get(json_object_get(p, "sep"), 1);
+        rc = template_add(t, json_is_integer(cls) ? json_integer_value(cls) : -1, false, err);
+        if (rc != RC_OK)
             return rc;
-        return template_add(t, sep, true, err);
+        return template_add(t, json_is_integer(sep) ? json_integer_value(sep) : -1, true, err);
     }
     return refuse(err, "post_processor", type_of(p), "");
 }

@@ -258,6 +258,8 @@ static void what_is_not_done_is_refused_by_name(void **state)
     refused("modules.json", NULL, "[]", RC_UNSUPPORTED, "Pooling");
     refused("1_Pooling/config.json", NULL, "{\"pooling_mode_mean_tokens\": false}", RC_FORMAT,
             "pooling");
+    refused("1_Pooling/config.json", NULL, "{\"pooling_mode\": \"spread\"}", RC_UNSUPPORTED,
+            "'spread'");
     refused("1_Pooling/config.json", NULL, "{\"pooling_mode_mean_tokens\": 7}", RC_FORMAT,
             "pooling_mode_mean_tokens");
     refused("sentence_bert_config.json", "max_seq_length", "0", RC_FORMAT, "max_seq_length");

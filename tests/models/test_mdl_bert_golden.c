@@ -108,6 +108,8 @@ static void with_pooling(const char *pooling, bool normalize, const char *field)
 static void mean_without_normalising(void **s)
 {
     with_pooling("{\"pooling_mode_mean_tokens\": true}", false, "mean");
+    with_pooling("{\"embedding_dimension\": 48, \"pooling_mode\": \"mean\"}", false, "mean");
+    with_pooling("{\"pooling_mode\": \"cls\", \"pooling_mode_mean_tokens\": true}", false, "cls");
 }
 
 static void first_token(void **s)

@@ -402,8 +402,9 @@ static void softcap_is_applied_after_the_head(void **s)
 
 /* An untied head in a shard of its own: the embedding table times two, which f32
  * doubles exactly. */
-static void untied_head_in_a_second_shard(void **s)
+static void untied_head(bool multimodal)
 {
+    const char *where = multimodal ? "language_model.lm_head.weight" : "lm_head.weight";
     char dir[256], path[512], other[512], head[256];
     struct mdl_opts o = small_opts(BE_F32);
     size_t v = 704, d = 64, i;
@@ -416,7 +417,19 @@ static void untied_head_in_a_second_shard(void **s)
     FILE *f;
 
     tdir_new(dir, GEMMA_DIR);
-    tdir_set(dir, "config.json", "tie_word_embeddings", "false");
+    tdir_set(dir, "config.json", "tie_word_embeddings", multimodal ? NULL : "false");
+    if (multimodal) { /* the flag stands beside text_config */
+        json_t *c = load_json(dir, "config.json");
+        json_t *outer =
+            json_pack("{s:[s],s:b,s:o}", "architectures", "Gemma3ForConditionalGeneration",
+                      "tie_word_embeddings", 0, "text_config", c);
+
+        assert_non_null(text = json_dumps(outer, 0));
+        tdir_put(dir, "config.json", text);
+        free(text);
+        json_decref(outer);
+        tdir_header(dir, rename_prefix, "language_model.model.");
+    }
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     snprintf(other, sizeof(other), "%s/model-00001-of-00002.safetensors", dir);
     assert_int_equal(rename(path, other), 0);
@@ -431,9 +444,12 @@ static void untied_head_in_a_second_shard(void **s)
         if (strcmp(key, "__metadata__") != 0)
             json_object_set_new(map, key, json_string("model-00001-of-00002.safetensors"));
     }
-    json_object_set_new(map, "lm_head.weight", json_string("model-00002-of-00002.safetensors"));
+    json_object_set_new(map, where, json_string("model-00002-of-00002.safetensors"));
     off = (uint64_t)json_integer_value(json_array_get(
-        json_object_get(json_object_get(h, "model.embed_tokens.weight"), "data_offsets"), 0));
+        json_object_get(json_object_get(h, multimodal ? "language_model.model.embed_tokens.weight"
+                                                      : "model.embed_tokens.weight"),
+                        "data_offsets"),
+        0));
     assert_non_null(table = malloc(v * d * sizeof(*table)));
     fseek(f, (long)(8 + n + off), SEEK_SET);
     assert_int_equal(fread(table, sizeof(*table), v * d, f), v * d);
@@ -441,10 +457,9 @@ static void untied_head_in_a_second_shard(void **s)
     for (i = 0; i < v * d; i++)
         table[i] *= 2;
     snprintf(path, sizeof(path), "%s/model-00002-of-00002.safetensors", dir);
-    snprintf(
-        head, sizeof(head),
-        "{\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu],\"data_offsets\":[0,%zu]}}", v,
-        d, v * d * 4);
+    snprintf(head, sizeof(head),
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu],\"data_offsets\":[0,%zu]}}", where, v,
+             d, v * d * 4);
     n_head = (strlen(head) + 7) & ~(uint64_t)7;
     assert_non_null(f = fopen(path, "wb"));
     fwrite(&n_head, 8, 1, f);
@@ -466,6 +481,12 @@ static void untied_head_in_a_second_shard(void **s)
     json_decref(index);
     json_decref(h);
     tdir_rm(dir);
+}
+
+static void untied_head_in_a_second_shard(void **s)
+{
+    untied_head(false);
+    untied_head(true);
 }
 
 /* --------------------------------------------------------- what it says */

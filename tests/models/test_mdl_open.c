@@ -72,6 +72,7 @@ static void configs(void **s)
         {GEMMA_DIR, "num_hidden_layers", "8", RC_FORMAT, "layer_types"},
         {GEMMA_DIR, "head_dim", "0", RC_FORMAT, "head_dim"},
         {GEMMA_DIR, "head_dim", "15", RC_FORMAT, "even"},
+        {GEMMA_DIR, "head_dim", "1024", RC_FORMAT, "'head_dim' is 1024, expected 2 to 512"},
         {GEMMA_DIR, "head_dim", "32", RC_FORMAT, "self_attn"},
         {GEMMA_DIR, "hidden_size", "65", RC_FORMAT, "shape"},
         {GEMMA_DIR, "hidden_size", "4294967296", RC_FORMAT, "hidden_size"},

@@ -104,6 +104,10 @@ static void what_is_not_run_is_refused_by_name(void **state)
          RC_UNSUPPORTED, "'Isolated'"},
         {"post_processor", "{\"type\":\"RobertaProcessing\"}", RC_UNSUPPORTED,
          "'RobertaProcessing'"},
+        /* 2^32 + 2 is no id, though its lower half is one */
+        {"post_processor",
+         "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",4294967298],\"sep\":[\"[SEP]\",3]}",
+         RC_FORMAT, "an unknown token"},
         {"post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[]}", RC_FORMAT,
          "not in 'single'"},
         {"post_processor",
