@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sup_conf.h"
+#include "sup_front.h"
+
 #define COMPLETIONS_FIELDS(X)                                                            \
     SUP_GEN_FIELDS(X)                                                                    \
     X(PROMPT, "prompt", ANY, true, 0, 0, 0,                                              \
@@ -122,6 +125,13 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
                      "field 'n': got %u for each of %u prompts, expected at most %d choices "
                      "together",
                      g->n, g->n_prompts, SUP_CHOICES_MAX);
+        return false;
+    }
+    if (g->n_prompts > c->front->conf->max_queue) { /* would be told "try again" for ever */
+        sup_fail_set(f, SUP_E_CONTENT_TOO_LARGE, "prompt",
+                     "field 'prompt': got %u prompts, the limit of one request is %llu "
+                     "(max_queue)",
+                     g->n_prompts, (unsigned long long)c->front->conf->max_queue);
         return false;
     }
     q->logprobs = g->logprobs;

@@ -653,10 +653,6 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
         rc_fail(err, RC_BUSY,
                 "model '%s' has %u requests in work or waiting, the limit (max_queue)", s->id,
                 s->n_tasks);
-        if (err) {
-            err->n = s->n_tasks;
-            err->limit = f->conf->max_queue;
-        }
         sup_series_add(sup_series(f->metrics, SUP_M_TASKS, s->label, "refused"), 1);
         return RC_BUSY;
     }

@@ -3,10 +3,8 @@
 is written (B29), orphans (B31), a models folder that changes, stopped workers, signals, a broken stderr. After each: the
 three standing checks, where the server is meant to live on.
 """
-import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from inferd_standing import Before, main, normal, standing
+from inferd_standing import Before, main, normal
 from inferd_test import (BIN, SLOW, TINY_BERT, TINY_GEMMA, TINY_GEMMA_BF16, Server, Skip, case, check, children, copy_model, equal,
                          free_port, golden_models, pid_alive, wait_for)
 

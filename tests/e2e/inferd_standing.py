@@ -10,7 +10,7 @@ import sys
 import time
 
 import inferd_test as t
-from inferd_test import Failed, case, check, children, equal
+from inferd_test import Failed, case, children, equal
 
 _server = None
 _before = None
