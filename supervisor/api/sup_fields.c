@@ -1,9 +1,8 @@
 /* sup_fields.c - a request body against a table of fields (see sup_fields.h).
  *
- * Mechanism only: which fields an endpoint has stands in its own file. Must never
- * trust the body: depth and the memory of its tree are bounded before jansson sees
- * it. Messages quote at most a few bytes of a value and never a long text.
- * Tests: tests/supervisor/test_sup_api_fields.c, tests/fuzz/fuzz_api.c
+ * Mechanism only: which fields an endpoint has stands in its own file; reading the
+ * body is sup_body.c. Messages quote at most a few bytes of a value and never a long
+ * text. Tests: tests/supervisor/test_sup_api_fields.c, tests/fuzz/fuzz_api.c
  */
 #include "sup_fields.h"
 
@@ -11,145 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------ reading */
-
-/* What the tree of this body may cost: a few bytes of text can become a hundred
- * of memory ("[[],[],..."), so it is priced before it is built. Also the depth:
- * the parser below is recursive. */
-static bool body_fits(const char *s, size_t n, struct sup_fail *f)
-{
-    size_t cost = 0, depth = 0, line = 1;
-    bool in_str = false;
-
-    for (size_t i = 0; i < n; i++) {
-        char c = s[i];
-
-        if (in_str) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_str = false;
-            continue;
-        }
-        switch (c) {
-        case '"':
-            in_str = true;
-            break;
-        case '\n':
-            line++;
-            break;
-        case '{':
-            cost += 320;
-            depth++;
-            break;
-        case '[':
-            cost += 144;
-            depth++;
-            break;
-        case '}':
-        case ']':
-            depth -= depth > 0;
-            break;
-        case ',':
-            cost += 48;
-            break;
-        case ':':
-            cost += 96;
-            break;
-        default:
-            break;
-        }
-        if (depth > SUP_BODY_DEPTH) {
-            sup_fail_set(f, SUP_E_INVALID_REQUEST, "",
-                         "request body: nested deeper than %d levels at line %zu", SUP_BODY_DEPTH,
-                         line);
-            return false;
-        }
-    }
-    if (cost > SUP_BODY_TREE) {
-        sup_fail_set(f, SUP_E_CONTENT_TOO_LARGE, "",
-                     "request body: too many values (its tree would take %zu MiB, the limit is "
-                     "%u MiB)",
-                     cost >> 20, SUP_BODY_TREE >> 20);
-        return false;
-    }
-    return true;
-}
-
-/* The name of the field whose number could not be read: the last "name": before
- * the place where the parser stopped. "" when there is none. */
-static void field_before(const char *s, size_t pos, char *out, size_t cap)
-{
-    size_t end, start;
-
-    out[0] = '\0';
-    while (pos > 0 && s[pos - 1] != ':')
-        pos--;
-    while (pos > 0 && s[pos - 1] != '"')
-        pos--;
-    if (pos < 2)
-        return;
-    end = pos - 1;
-    for (start = end; start > 0 && s[start - 1] != '"'; start--)
-        ;
-    if (end - start >= cap)
-        return;
-    for (size_t i = start; i < end; i++)
-        if ((unsigned char)s[i] < 0x20 || (unsigned char)s[i] >= 0x7F)
-            return;
-    memcpy(out, s + start, end - start);
-    out[end - start] = '\0';
-}
-
-static void bad_json(const char *body, size_t n, const json_error_t *e, struct sup_fail *f)
-{
-    enum json_error_code code = json_error_code(e);
-    char field[64];
-
-    if (code == json_error_numeric_overflow) {
-        field_before(body, (size_t)e->position < n ? (size_t)e->position : n, field, sizeof(field));
-        sup_fail_set(f, SUP_E_INVALID_REQUEST, field,
-                     "field '%s': the number at line %d, column %d is too large", field, e->line,
-                     e->column);
-        return;
-    }
-    if (code == json_error_out_of_memory) {
-        sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request body");
-        return;
-    }
-    sup_fail_set(f, SUP_E_INVALID_REQUEST, "",
-                 "request body is not valid JSON: line %d, column %d: %s", e->line, e->column,
-                 e->text);
-}
-
-json_t *sup_body_parse(const char *body, size_t n, struct sup_fail *f)
-{
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_error_t e;
-    json_t *root;
-
-    if (n == 0) {
-        sup_fail_set(f, SUP_E_MISSING_BODY, "", "request body is empty, expected a JSON object");
-        return NULL;
-    }
-    if (!body_fits(body, n, f))
-        return NULL;
-    root = json_loadb(body, n, flags, &e);
-    /* an integer over 64 bits: read it as a real, so that the table can name its field */
-    if (!root && json_error_code(&e) == json_error_numeric_overflow)
-        root = json_loadb(body, n, flags | JSON_DECODE_INT_AS_REAL, &e);
-    if (!root) {
-        bad_json(body, n, &e, f);
-        return NULL;
-    }
-    if (!json_is_object(root)) {
-        sup_field_bad(f, "", root, "a JSON object");
-        json_decref(root);
-        return NULL;
-    }
-    return root;
-}
 
 /* ----------------------------------------------------------------- messages */
 

@@ -4,7 +4,7 @@
  * turns a JSON object into one struct sup_val per row or into a message that
  * names field, value and expectation. Explicit null is the same as absent;
  * fields without a row are ignored. Also here: reading a body as JSON safely
- * (bounded depth, bounded memory, position of the mistake).
+ * (sup_body.c: bounded depth, bounded memory, position of the mistake).
  * Tests: tests/supervisor/test_sup_api_fields.c, tests/fuzz/fuzz_api.c
  */
 #ifndef INFERD_SUP_FIELDS_H
@@ -18,7 +18,7 @@
 #include "sup_status.h"
 
 #define SUP_BODY_DEPTH 32          /* nesting of a request body */
-#define SUP_BODY_TREE (192u << 20) /* bytes its tree may take in memory */
+#define SUP_BODY_TREE (64u << 20)  /* bytes its tree may take in memory; 1.3 million ids */
 #define SUP_NAME_MAX 512           /* bytes of a model name */
 
 enum sup_ftype {
