@@ -194,19 +194,66 @@ static void f32_slow(struct sup_json *o, float v)
     sup_json_put(o, tmp, (size_t)snprintf(tmp, sizeof(tmp), "%.9g", (double)v));
 }
 
-/* An embedding answer has up to a million of these, and printf needs 300 ns for
- * one: a value between 1e-5 and 1e6 is scaled to an integer of 9 digits instead.
- * The product is off by at most 2^-53 of itself, far less than the half unit of
- * the 9th digit that a float's 24 bits leave free, so it still reads back equal. */
+/* Powers of ten from 10^0; exact in a double. */
+static const double tens[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
+                               1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
+
+/* The last dec decimal digits of x, up to `end`; returns where they begin. */
+static char *write_digits(char *end, uint32_t x, unsigned dec)
+{
+    static const char two[] = "00010203040506070809101112131415161718192021222324"
+                              "25262728293031323334353637383940414243444546474849"
+                              "50515253545556575859606162636465666768697071727374"
+                              "75767778798081828384858687888990919293949596979899";
+
+    for (; dec >= 2; dec -= 2, x /= 100)
+        memcpy(end -= 2, two + 2 * (x % 100), 2);
+    if (dec)
+        *--end = (char)('0' + x % 10);
+    return end;
+}
+
+/* 2^e of a small e, without a call. */
+static double two_to(int e)
+{
+    uint64_t bits = (uint64_t)(e + 1023) << 52;
+    double v;
+
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+}
+
+/* x with as few digits as lie within half of t. */
+static uint32_t shorter(uint32_t x, double t, double half, unsigned *dec)
+{
+    double scale = 10;
+
+    for (uint32_t y = (x + 5) / 10; *dec > 1 && fabs(y * scale - t) < half; y = (x + 5) / 10) {
+        x = y;
+        scale *= 10;
+        --*dec;
+    }
+    return x;
+}
+
+/* An embedding answer has up to a million of these while all clients wait, and printf
+ * needs 300 ns for one: a value between 1e-5 and 1e6 is scaled to an integer of 9
+ * digits instead, which reads back equal; the product is off by at most 2^-53 of
+ * itself. Where three digits or more are not needed ("0.1") they are taken away, as
+ * long as what is left lies nearer to the value than half the way to the next float;
+ * looking for one or two costs more than they do. */
 void sup_json_f32(struct sup_json *o, float v)
 {
-    static const double pow10[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
-                                   1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
-    double a = fabs((double)v);
-    char tmp[24];
-    size_t end = sizeof(tmp), i = end;
+    /* by binary exponent, from 2^-17: the least count of decimals, 3 or more, that
+     * makes 9 digits of the smallest such value */
+    static const uint8_t decs[] = {14, 13, 13, 13, 12, 12, 12, 12, 11, 11, 11, 10, 10,
+                                   10, 9,  9,  9,  8,  8,  8,  8,  7,  7,  7,  6,  6,
+                                   6,  5,  5,  5,  5,  4,  4,  4,  3,  3,  3};
+    double a = fabs((double)v), t, half;
+    char tmp[32], *end = tmp + sizeof(tmp), *p;
     unsigned dec; /* digits behind the point */
-    uint32_t x;
+    uint32_t x, whole = 0, bits;
+    int e;
 
     if (v == 0.0f) {
         sup_json_put(o, signbit(v) ? "-0.0" : "0.0", signbit(v) ? 4 : 3);
@@ -216,26 +263,32 @@ void sup_json_f32(struct sup_json *o, float v)
         f32_slow(o, v);
         return;
     }
-    dec = 3;
-    while (a * pow10[dec] < 1e8)
-        dec++;
-    x = (uint32_t)(a * pow10[dec] + 0.5);
-    /* fewer digits as long as they read back the same: 0.1 stays 0.1 */
-    for (uint32_t y = (x + 5) / 10; dec > 1 && (float)((double)y / pow10[dec - 1]) == (float)a;
-         y = (x + 5) / 10) {
-        x = y;
+    memcpy(&bits, &v, sizeof(bits));
+    e = (int)(bits >> 23 & 255) - 127;
+    dec = decs[e + 17];
+    if (dec > 3 && a * tens[dec - 1] >= 1e8)
         dec--;
+    t = a * tens[dec];
+    /* half a step; below a power of two floats lie twice as near */
+    half = two_to(bits & 0x7FFFFF ? e - 24 : e - 25) * tens[dec] * 0.999;
+    x = (uint32_t)(t + 0.5);
+    if (fabs((x + 500) / 1000 * 1e3 - t) < half)
+        x = shorter(x, t, half, &dec);
+    if (a >= 1) {
+        uint32_t unit = (uint32_t)tens[dec];
+
+        whole = x / unit;
+        x %= unit;
     }
-    for (unsigned k = 0; k < dec; k++, x /= 10)
-        tmp[--i] = (char)('0' + x % 10);
-    tmp[--i] = '.';
+    p = write_digits(end, x, dec);
+    *--p = '.';
     do {
-        tmp[--i] = (char)('0' + x % 10);
-        x /= 10;
-    } while (x);
+        *--p = (char)('0' + whole % 10);
+        whole /= 10;
+    } while (whole);
     if (v < 0)
-        tmp[--i] = '-';
-    sup_json_put(o, tmp + i, end - i);
+        *--p = '-';
+    sup_json_put(o, p, (size_t)(end - p));
 }
 
 void sup_json_base64(struct sup_json *o, const void *bytes, size_t n)

@@ -64,7 +64,8 @@ static void check_float(struct sup_json *o, float v)
     assert_true(o->n < sizeof(text));
     memcpy(text, o->p, o->n);
     text[o->n] = '\0';
-    if (strtof(text, NULL) != v)
+    /* as a C client reads it, and as one that has only doubles does */
+    if (strtof(text, NULL) != v || (float)strtod(text, NULL) != v)
         fail_msg("%.9g was written as %s", (double)v, text);
     json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
     if (!json_is_real(j) && !json_is_integer(j))
@@ -92,6 +93,15 @@ static void test_floats_read_back_equal(void **state)
             check_float(&o, v);
         check_float(&o, ((float)(x >> 8) / 8388608.0f - 1.0f) * 0.2f);
     }
+    /* every binade, both ends and between */
+    for (uint32_t e = 0; e < 255; e++)
+        for (uint32_t m = 0; m < 300; m++) {
+            uint32_t bits = e << 23 | (m < 50 ? m : m < 100 ? 0x7FFFFF - (m - 50) : m * 27961);
+            float v;
+
+            memcpy(&v, &bits, sizeof(v));
+            check_float(&o, v);
+        }
     sup_json_reset(&o);
     sup_json_f32(&o, NAN);
     assert_out(&o, "null", 4);
