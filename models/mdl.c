@@ -286,6 +286,16 @@ const struct mdl_tok *mdl_tok_get(const struct mdl *m)
     return m->tok;
 }
 
+void mdl_set_stop(struct mdl *m, const struct mdl_tok_stop *stop)
+{
+    m->stop = stop;
+}
+
+const struct mdl_tok_stop *mdl_stop(const struct mdl *m)
+{
+    return m->stop;
+}
+
 const struct mdl_kv_geometry *mdl_kv(const struct mdl *m)
 {
     return &m->geo;

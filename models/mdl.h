@@ -22,18 +22,17 @@
 struct mdl;
 
 struct mdl_opts {
-    uint32_t ctx_tokens;   /* wanted context, 0 = the model's own; lowered to fit */
-    uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
-    uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
-    uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
-    enum be_dtype kv_dtype; /* BE_F16 or BE_F32; not read when kv_auto */
-    bool kv_auto;          /* f16 when any matrix of the checkpoint is quantized, else f32:
-                              a float checkpoint keeps the reference's precision */
+    uint32_t ctx_tokens;      /* wanted context, 0 = the model's own; lowered to fit */
+    uint32_t batch_tokens;    /* most rows of one mdl_decode / mdl_encode pass */
+    uint32_t max_seqs;        /* most sequences (and logits rows) of one pass */
+    uint64_t kv_bytes;        /* budget of the KV cache; pages are counted from it */
+    enum be_dtype kv_dtype;   /* BE_F16 or BE_F32; not read when kv_auto */
+    bool kv_auto;             /* f16 when any matrix of the checkpoint is quantized, else f32:
+                                 a float checkpoint keeps the reference's precision */
     uint64_t weight_bytes;    /* budget of weights, 0 = none told */
     uint64_t workspace_bytes; /* budget of activations, 0 = none told (the backend's
                                  scratch comes on top: be_opts.workspace_bytes) */
-    void (*progress)(void *user, const char *stage, uint64_t done,
-                     uint64_t total); /* or NULL */
+    void (*progress)(void *user, const char *stage, uint64_t done, uint64_t total); /* or NULL */
     void *progress_user;
 };
 
@@ -55,11 +54,15 @@ enum rc mdl_probe(struct mdl_info *out, int root_fd, struct rc_err *err);
 /* Errors: RC_UNSUPPORTED (architecture, tensor type - named), RC_WEIGHT_ABSENT
  * (err->what = tensor), RC_FORMAT, RC_LIMIT (budgets; says bytes needed and
  * allowed), RC_NOMEM, RC_IO. root_fd is borrowed. */
-enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be,
-                 const struct mdl_opts *o, struct rc_err *err);
+enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct mdl_opts *o,
+                 struct rc_err *err);
 void mdl_close(struct mdl **m);
 const struct mdl_info *mdl_info_get(const struct mdl *m);
 const struct mdl_tok *mdl_tok_get(const struct mdl *m);
+/* What tokenizing asks now and then (mdl_tok.h); borrowed. mdl_stop gives it to
+ * those who call the tokenizer themselves; NULL when none was set. */
+void mdl_set_stop(struct mdl *m, const struct mdl_tok_stop *stop);
+const struct mdl_tok_stop *mdl_stop(const struct mdl *m);
 /* Mapped files still whole? Call before a batch. RC_WEIGHT_IO otherwise. */
 enum rc mdl_guard(const struct mdl *m, struct rc_err *err);
 
@@ -68,8 +71,8 @@ enum rc mdl_guard(const struct mdl *m, struct rc_err *err);
 struct mdl_kv_geometry {
     uint32_t page_tokens, n_classes;
     struct {
-        uint32_t n_pages;    /* pages that exist */
-        uint32_t window;     /* 0 = all positions are kept */
+        uint32_t n_pages; /* pages that exist */
+        uint32_t window;  /* 0 = all positions are kept */
         uint64_t page_bytes;
     } cls[BE_KV_CLASSES];
 };
@@ -89,8 +92,8 @@ struct mdl_batch {
     const struct be_seq *seqs;
     const int32_t *out_rows;
 };
-enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b,
-                   const float **logits, struct rc_err *err);
+enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
+                   struct rc_err *err);
 
 /* Token ids that end an answer (from generation_config / GGUF). */
 const int32_t *mdl_eos(const struct mdl *m, size_t *n);
@@ -105,8 +108,8 @@ struct mdl_chat_msg {
  * add_generation_prompt: opens the model's turn at the end.
  * Errors: RC_INVALID (roles out of order: says which message), RC_TOO_LARGE. */
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
-                 bool add_generation_prompt, size_t max_tokens,
-                 struct mdl_ids *out, struct rc_err *err);
+                 bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
+                 struct rc_err *err);
 
 /* ---------------------------------------------------------------- embedding */
 
@@ -114,14 +117,14 @@ enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
  * *truncated is set when truncate allowed a cut. Over the limit without
  * truncate: RC_TOO_LARGE, err->n tokens, err->limit. */
 enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                         const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err);
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err);
 /* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]), each of
  * 1 to max_input_tokens rows. Any number: what exceeds one pass (batch_tokens rows,
  * mdl_encode_max_seqs sequences) is run in several, with the same numbers.
  * out [n_seqs, embed_dim], pooled and normalized as the model's sidecars say. */
-enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
-                   const uint32_t *offsets, float *out, struct rc_err *err);
+enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                   float *out, struct rc_err *err);
 uint32_t mdl_encode_max_seqs(const struct mdl *m);
 /* dims <= embed_dim the model may be cut to; RC_INVALID otherwise, saying why. */
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);

@@ -93,7 +93,8 @@ struct mdl {
     struct mdl_kv_geometry geo;
     int32_t eos[MDL_MAX_EOS];
     size_t n_eos;
-    void *state; /* the family's own */
+    const struct mdl_tok_stop *stop; /* for mdl_tok_flags; NULL: never asked */
+    void *state;                     /* the family's own */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
     void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
     void *trace_user;

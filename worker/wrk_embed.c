@@ -190,6 +190,8 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
         why->n = m->ids.n - from;
         why->limit = e->embed_rows;
     }
+    if (rc == RC_CANCELLED) /* the task's end, no fault of the item */
+        return rc;
     if (rc != RC_OK) {
         m->ids.n = from;
         return item_failed(m, idx, why);

@@ -1,10 +1,11 @@
 /* wrk_engine.c - tasks from arrival to their one last frame.
  *
  * Queue, deadlines, cancels, the order of work inside a step. Knows no logits and
- * no pages. Always true: a task is in the list until its last frame was sent or
- * queued; n_tasks <= max_queue; a failed task never touches another.
- * Change freely: the per-step budgets of tokenizing.
- * Tests: tests/worker/test_wrk_engine.c (with a scripted model)
+ * no pages. Tokenizing a long text takes seconds: every SLICE_US of it the others
+ * get a pass, and its own cancel or deadline ends it. Always true: a task is in the list until its
+ * last frame was sent or queued; n_tasks <= max_queue; a failed task never touches another. Change
+ * freely: the per-step budgets of tokenizing. Tests: tests/worker/test_wrk_engine.c (with a
+ * scripted model)
  */
 #include "wrk_engine_impl.h"
 
@@ -13,6 +14,7 @@
 #include <time.h>
 
 #define TEXT_BUDGET_IDLE (1u << 20)  /* bytes tokenized in a step */
+#define SLICE_US 20000               /* of one text, until others have their turn */
 #define TEXT_BUDGET_BUSY (16u << 10) /* while sequences decode */
 
 uint64_t wrk_now_us(void)
@@ -22,6 +24,8 @@ uint64_t wrk_now_us(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
+
+static bool look_around(void *user);
 
 /* ------------------------------------------------------------------ lifetime */
 
@@ -36,6 +40,8 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
     e->info = mdl_info_get(o->mdl);
     e->tail = &e->tasks;
     e->growths_at_start = o->chan->growths;
+    e->stop = (struct mdl_tok_stop){.ask = look_around, .user = e};
+    mdl_set_stop(o->mdl, &e->stop);
     if ((rc = wrk_batch_init(e, err)) != RC_OK || (rc = wrk_embed_init(e, err)) != RC_OK) {
         wrk_engine_free(&e);
         return rc;
@@ -67,6 +73,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     }
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
+    mdl_set_stop(e->o.mdl, NULL);
     free(e);
     *pe = NULL;
 }
@@ -156,6 +163,11 @@ enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *er
 
     for (struct wrk_task *t = e->tasks; t != NULL; t = t->next)
         if (t->id == task) {
+            if (t == e->preparing) { /* its text is being read: ended by prepare */
+                e->n_cancelled += !e->preparing_cancelled;
+                e->preparing_cancelled = true;
+                return RC_OK;
+            }
             e->n_cancelled++;
             rc_fail(&why, RC_CANCELLED, "cancelled");
             return wrk_task_end(e, t, &why, err);
@@ -189,13 +201,69 @@ static enum rc expire(struct wrk_engine *e, struct rc_err *err)
         enum rc rc;
 
         next = t->next;
-        if (t->deadline_us == 0 || t->deadline_us > now)
+        if (t->deadline_us == 0 || t->deadline_us > now || t == e->preparing)
             continue;
         rc_fail(&why, RC_DEADLINE, "the request's time was over %s", phase_of(t));
         if ((rc = wrk_task_end(e, t, &why, err)) != RC_OK)
             return rc;
     }
     return RC_OK;
+}
+
+/* What the others get between two slices of a text. */
+static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
+{
+    enum rc rc;
+
+    if (e->o.listen != NULL && (rc = e->o.listen(e->o.listen_user, err)) != RC_OK && rc != RC_AGAIN)
+        return rc;
+    if (wrk_chan_waiting(e->o.chan)) { /* no pass whose answers nobody takes */
+        rc = wrk_chan_flush(e->o.chan, err);
+        return rc == RC_AGAIN ? RC_OK : rc;
+    }
+    if (mdl_guard(e->o.mdl, NULL) != RC_OK) /* told by the next step */
+        return RC_OK;
+    if ((rc = expire(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
+        (rc = wrk_batch_step(e, err)) != RC_OK)
+        return rc;
+    return wrk_embed_step(e, err);
+}
+
+/* Asked by the tokenizer: shall it stop? */
+static bool look_around(void *user)
+{
+    struct wrk_engine *e = user;
+    uint64_t now = wrk_now_us();
+
+    if (e->preparing == NULL || now < e->look_us)
+        return false;
+    e->fatal = serve_others(e, &e->fatal_err);
+    now = wrk_now_us();
+    e->look_us = now + SLICE_US;
+    return e->fatal != RC_OK || e->preparing_cancelled ||
+           (e->preparing->deadline_us != 0 && e->preparing->deadline_us <= now);
+}
+
+/* One task's check and tokens; *answered: it was a question and has its answer. */
+static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *budget, bool *answered,
+                           struct rc_err *why)
+{
+    enum rc rc;
+
+    if (t->kind == IPC__FRAME__BODY_EMBED)
+        return wrk_embed_prepare(e, t, budget, why);
+    *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;
+    if (t->kind != IPC__FRAME__BODY_GENERATE) {
+        rc = wrk_small_run(e, t, why, why);
+        *answered = rc == RC_OK;
+        return rc;
+    }
+    rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
+    if (rc == RC_OK)
+        rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, why);
+    wrk_task_drop_frame(e, t);
+    t->prepared = true;
+    return rc;
 }
 
 /* Checks and tokenizes, in order of arrival, at least one task's worth. */
@@ -206,29 +274,32 @@ static enum rc prepare(struct wrk_engine *e, struct rc_err *err)
 
     for (struct wrk_task *t = e->tasks; t != NULL && budget > 0; t = next) {
         struct rc_err why = RC_ERR_INIT;
-        enum rc rc = RC_OK, sent = RC_OK;
+        bool answered = false;
+        enum rc rc, sent = RC_OK;
 
         next = t->next;
         if (t->prepared)
             continue;
-        if (t->kind == IPC__FRAME__BODY_EMBED) {
-            rc = wrk_embed_prepare(e, t, &budget, &why);
-        } else {
-            budget -= t->frame_bytes < budget ? t->frame_bytes : budget;
-            if (t->kind == IPC__FRAME__BODY_GENERATE) {
-                rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, &why);
-                if (rc == RC_OK)
-                    rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, &why);
-                wrk_task_drop_frame(e, t);
-                t->prepared = true;
-            } else if ((rc = wrk_small_run(e, t, &why, &why)) == RC_OK) {
-                sent = wrk_task_end(e, t, NULL, err);
-            } else if (rc == RC_CLOSED) {
-                return rc_fail(err, rc, "%s", why.msg);
-            }
+        e->preparing = t;
+        e->preparing_cancelled = false;
+        e->look_us = wrk_now_us() + SLICE_US;
+        rc = prepare_one(e, t, &budget, &answered, &why);
+        e->preparing = NULL;
+        next = t->next; /* others may have come and gone meanwhile, t has not */
+        if (e->fatal != RC_OK) {
+            if (err != NULL)
+                *err = e->fatal_err;
+            return e->fatal;
         }
-        if (rc != RC_OK)
-            sent = wrk_task_end(e, t, &why, err);
+        if (rc == RC_CLOSED)
+            return rc_fail(err, rc, "%s", why.msg);
+        if (rc == RC_CANCELLED && e->preparing_cancelled)
+            rc_fail(&why, RC_CANCELLED, "cancelled");
+        else if (rc == RC_CANCELLED)
+            rc_fail(&why, RC_DEADLINE,
+                    "the request's time was over while it was running: reading the text");
+        if (rc != RC_OK || answered)
+            sent = wrk_task_end(e, t, rc != RC_OK ? &why : NULL, err);
         if (sent != RC_OK)
             return sent;
     }

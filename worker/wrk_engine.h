@@ -21,6 +21,11 @@ struct wrk_engine_opts {
     uint32_t max_seqs;     /* as given to mdl_open */
     uint32_t batch_tokens; /* as given to mdl_open */
     uint32_t max_queue;    /* tasks held, running and waiting */
+    /* Reads what waits on the channel, called inside wrk_engine_step while a long
+     * text is tokenized, so that cancels are heard; it may submit and cancel. Errors
+     * end the worker, RC_AGAIN is none. NULL: nobody listens. */
+    enum rc (*listen)(void *user, struct rc_err *err);
+    void *listen_user;
 };
 
 #define WRK_QUEUE_BYTES (256ull << 20) /* of requests not yet tokenized */

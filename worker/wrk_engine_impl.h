@@ -72,6 +72,14 @@ struct wrk_engine {
     struct wrk_embed_pick *pick;
     uint32_t max_embed_seqs, embed_rows;
 
+    /* while a text is tokenized: whose, when to look around next, what came of it */
+    struct mdl_tok_stop stop;
+    struct wrk_task *preparing;
+    uint64_t look_us;
+    bool preparing_cancelled;
+    enum rc fatal;
+    struct rc_err fatal_err;
+
     uint64_t n_steps, n_prefill, n_decode, n_cancelled, n_embed_tokens;
     uint64_t stats_us, growths_at_start;
 };

@@ -137,7 +137,7 @@ static enum rc tokenize(struct wrk_gen *g, const Ipc__Generate *m, const struct 
                         size_t limit, struct rc_err *err)
 {
     const struct mdl_tok_flags flags = {
-        .add_special = true, .parse_special = true, .max_tokens = limit};
+        .add_special = true, .parse_special = true, .max_tokens = limit, .stop = mdl_stop(mdl)};
     uint32_t n_vocab = mdl_info_get(mdl)->vocab_size;
     enum rc rc;
 

@@ -116,6 +116,18 @@ static enum rc probe(struct wrk *w, struct rc_err *why, struct rc_err *err)
     return send_loaded(w, &l, err);
 }
 
+static enum rc drain_channel(struct wrk *w, struct rc_err *err);
+
+/* The engine reads a long text: cancels and new tasks are heard, and Stats told, all
+ * the same. */
+static enum rc listen_meanwhile(void *user, struct rc_err *err)
+{
+    struct wrk *w = user;
+    enum rc rc = drain_channel(w, err);
+
+    return rc == RC_OK || rc == RC_AGAIN ? wrk_engine_stats(w->engine, STATS_US, err) : rc;
+}
+
 static enum rc load(struct wrk *w, struct rc_err *why)
 {
     const Ipc__Hello *h = w->hello->hello;
@@ -142,6 +154,8 @@ static enum rc load(struct wrk *w, struct rc_err *why)
 
     if (rc != RC_OK)
         return rc;
+    e.listen = listen_meanwhile;
+    e.listen_user = w;
     e.mdl = w->model.mdl;
     e.be = w->model.be;
     e.max_seqs = w->model.max_seqs;

@@ -17,7 +17,8 @@ static enum rc tokenize(struct wrk_engine *e, const struct wrk_task *t, struct r
     const struct mdl_tok_flags flags = {.add_special = m->add_special,
                                         .parse_special = m->parse_special,
                                         .offsets = true,
-                                        .max_tokens = TOKENS_MAX};
+                                        .max_tokens = TOKENS_MAX,
+                                        .stop = mdl_stop(e->o.mdl)};
     Ipc__Frame f = IPC__FRAME__INIT;
     Ipc__Tokens out = IPC__TOKENS__INIT;
     struct mdl_ids ids = {0};

@@ -284,7 +284,7 @@ enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_by
                               struct mdl_ids *out, struct rc_err *err)
 {
     const struct bert *b = m->state;
-    struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND};
+    struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND, .stop = m->stop};
     size_t start = out->n, limit = m->info.max_input_tokens, n, n_prompt;
     const char *prompt = NULL;
     char *joined = NULL;

@@ -119,7 +119,7 @@ static enum rc put_id(const struct chat_out *o, int32_t id)
 static enum rc put_text(const struct chat_out *o, const char *text, size_t n)
 {
     size_t used = o->ids->n - o->start, i = o->ids->n;
-    struct mdl_tok_flags flags = {.parse_special = false};
+    struct mdl_tok_flags flags = {.parse_special = false, .stop = o->m->stop};
     struct rc_err e = RC_ERR_INIT;
     enum rc rc;
 

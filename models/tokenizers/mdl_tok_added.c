@@ -92,7 +92,7 @@ static bool word_neighbour(const char *s, size_t n, size_t start, size_t end)
 }
 
 struct tok_match tok_trie_next(const struct tok_trie *t, const struct tok_vocab *v, const char *s,
-                               size_t n, size_t from, size_t *scan, bool special)
+                               size_t n, size_t from, size_t *scan, bool special, struct tok_run *r)
 {
     struct tok_match m = {n, n, -1};
     uint32_t cp, node;
@@ -101,6 +101,8 @@ struct tok_match tok_trie_next(const struct tok_trie *t, const struct tok_vocab 
     if (!t->any)
         return m;
     for (size_t i = *scan; i < n; i++) {
+        if (tok_stopped(r))
+            return m;
         if (!t->first[(uint8_t)s[i]] || !(node = longest(t, s + i, n - i, &len)))
             continue;
         const struct tok_trie_node *nd = &t->nodes[node];

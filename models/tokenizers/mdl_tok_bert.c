@@ -138,13 +138,17 @@ static enum rc decompose(const struct tok_norm *k, struct seg *g, uint32_t cp, u
 }
 
 enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
-                      bool with_src, struct rc_err *err)
+                      bool with_src, struct tok_run *r, struct rc_err *err)
 {
     struct seg g = {0};
     enum rc rc = RC_OK;
     uint32_t cp, from = 0, to = 0;
 
     for (size_t i = 0, len; i < in->n && rc == RC_OK; i += len) {
+        if (r && tok_stopped(r)) {
+            rc = tok_stop_error(r);
+            break;
+        }
         if (!(len = tok_utf8(in->s + i, in->n - i, &cp))) {
             rc = rc_fail(err, RC_INTERNAL, "text is not UTF-8 inside the normalizer");
             break;

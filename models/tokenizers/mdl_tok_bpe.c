@@ -232,6 +232,8 @@ static enum rc emit_syms(struct tok_run *r)
 
     for (uint32_t i = 0; i != NONE && rc == RC_OK; i = r->syms[i].next) {
         const struct tok_sym *s = &r->syms[i];
+        if (tok_stopped(r))
+            return tok_stop_error(r);
         if (s->id >= 0) {
             rc = tok_emit(r, s->id, s->start, s->start + s->len);
             continue;
@@ -261,10 +263,15 @@ static enum rc flush_part(struct tok_run *r)
         s[i].next = i + 1 < r->n_syms ? (uint32_t)i + 1 : NONE;
     }
     r->n_heap = 0;
-    for (uint32_t i = 0; i + 1 < r->n_syms; i++)
+    for (uint32_t i = 0; i + 1 < r->n_syms; i++) {
+        if (tok_stopped(r))
+            return tok_stop_error(r);
         if (candidate(r, i, &c) && (rc = heap_push(r, c)) != RC_OK)
             return rc;
+    }
     while (r->n_heap) {
+        if (tok_stopped(r))
+            return tok_stop_error(r);
         c = heap_pop(r);
         uint32_t x = (uint32_t)c.key, y;
         struct tok_cand now;
@@ -329,6 +336,8 @@ enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to)
         return tok_over(r, (to - from) / t->vocab.longest);
     r->n_syms = 0;
     for (size_t i = from; i < to; i += k, last = cp) {
+        if (tok_stopped(r))
+            return tok_stop_error(r);
         if (!(k = tok_utf8(s + i, to - i, &cp)))
             return rc_fail(r->err, RC_INTERNAL, "text is not UTF-8 behind the normalizer");
         int32_t id = char_id(t, cp, s + i, k);

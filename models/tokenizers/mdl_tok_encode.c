@@ -115,6 +115,11 @@ enum rc tok_over(struct tok_run *r, size_t at_least)
     return rc;
 }
 
+enum rc tok_stop_error(struct tok_run *r)
+{
+    return rc_fail(r->err, RC_CANCELLED, "stopped while reading a text");
+}
+
 static enum rc push(struct tok_run *r, int32_t id, uint32_t from, uint32_t to)
 {
     struct mdl_ids *v = r->out;
@@ -173,14 +178,14 @@ static enum rc norm_replace(const struct tok_norm *k, const struct tok_text *in,
 }
 
 enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
-                     bool with_src, struct rc_err *err)
+                     bool with_src, struct tok_run *r, struct rc_err *err)
 {
     enum rc rc;
 
     /* an empty result is still a string */
     if ((rc = tok_text_push(out, with_src, "", 0, 0, 0, err)) != RC_OK)
         return rc;
-    return k->kind == TOK_NORM_BERT ? tok_norm_bert(k, in, out, with_src, err)
+    return k->kind == TOK_NORM_BERT ? tok_norm_bert(k, in, out, with_src, r, err)
                                     : norm_replace(k, in, out, with_src, err);
 }
 
@@ -271,7 +276,7 @@ static enum rc run_block(struct tok_run *r, const char *s, size_t n, uint32_t fi
     }
     for (i = 0; i < t->n_norms; i++) {
         out->n = 0;
-        if ((rc = tok_norm_run(&t->norms[i], in, out, src, r->err)) != RC_OK)
+        if ((rc = tok_norm_run(&t->norms[i], in, out, src, r, r->err)) != RC_OK)
             return rc;
         swap = in;
         in = out;
@@ -282,7 +287,9 @@ static enum rc run_block(struct tok_run *r, const char *s, size_t n, uint32_t fi
         return RC_OK;
     for (;;) {
         struct tok_match m = tok_trie_next(&t->normed, &t->vocab, in->s, in->n, from, &scan,
-                                           r->flags->parse_special);
+                                           r->flags->parse_special, r);
+        if (r->stopped)
+            return tok_stop_error(r);
         if ((rc = run_words(r, from, m.start)) != RC_OK || m.id < 0)
             return rc;
         if ((rc = tok_emit(r, m.id, m.start, m.end)) != RC_OK)
@@ -334,7 +341,9 @@ static enum rc run_text(struct tok_run *r, const char *s, size_t n)
 
     for (;;) {
         struct tok_match m =
-            tok_trie_next(&t->raw, &t->vocab, s, n, from, &scan, r->flags->parse_special);
+            tok_trie_next(&t->raw, &t->vocab, s, n, from, &scan, r->flags->parse_special, r);
+        if (r->stopped)
+            return tok_stop_error(r);
         if (m.start > from) {
             rc = run_stretch(r, s + from, m.start - from, at, t->space_prefix && behind_token);
             if (rc != RC_OK)

@@ -86,11 +86,14 @@ struct tok_match {
     size_t start, end; /* bytes, strips applied */
     int32_t id;        /* -1: no more */
 };
+struct tok_run;
 /* The next added token at or behind byte `from` (leftmost, longest); from is
  * also the left border of lstrip. Tokens with TOK_SPECIAL are passed over unless
- * special. *scan is where the search goes on; start with *scan = from = 0. */
+ * special. *scan is where the search goes on; start with *scan = from = 0. With
+ * r->stopped the answer is none. */
 struct tok_match tok_trie_next(const struct tok_trie *t, const struct tok_vocab *v, const char *s,
-                               size_t n, size_t from, size_t *scan, bool special);
+                               size_t n, size_t from, size_t *scan, bool special,
+                               struct tok_run *r);
 
 /* ------------------------------------------------------------------ steps */
 
@@ -125,10 +128,11 @@ enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n
                       uint32_t to, struct rc_err *err);
 void tok_text_deinit(struct tok_text *t);
 
+/* r is NULL while loading. */
 enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
-                     bool with_src, struct rc_err *err);
+                     bool with_src, struct tok_run *r, struct rc_err *err);
 enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
-                      bool with_src, struct rc_err *err);
+                      bool with_src, struct tok_run *r, struct rc_err *err);
 /* End of the word that starts at or behind *at; false: none left. */
 bool tok_pre_bert(const char *s, size_t n, size_t *at, size_t *end);
 
@@ -199,7 +203,21 @@ struct tok_run {
     size_t n_syms, cap_syms;
     struct tok_cand *heap;
     size_t n_heap, cap_heap;
+    uint32_t n_steps; /* of work, for tok_stopped */
+    bool stopped;
 };
+
+/* One step of work done: does the caller want to stop? Then every loop ends, and
+ * mdl_tok_encode says RC_CANCELLED. */
+static inline bool tok_stopped(struct tok_run *r)
+{
+    const struct mdl_tok_stop *s = r->flags->stop;
+
+    if ((++r->n_steps & 0x3FF) == 0 && s && !r->stopped)
+        r->stopped = s->ask(s->user);
+    return r->stopped;
+}
+enum rc tok_stop_error(struct tok_run *r);
 
 /* Appends id, made of bytes [from, to) of the current stretch. */
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);

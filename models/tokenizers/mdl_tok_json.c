@@ -284,7 +284,7 @@ static enum rc add_normalized(struct mdl_tok *t, const char *s, size_t n, int32_
 
     for (uint32_t i = 0; i < t->n_norms && rc == RC_OK; i++) {
         b.n = 0;
-        rc = tok_norm_run(&t->norms[i], &a, &b, false, err);
+        rc = tok_norm_run(&t->norms[i], &a, &b, false, NULL, err);
         x = a;
         a = b;
         b = x;

@@ -50,6 +50,8 @@ enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to)
     if (count_chars(s + from, to - from) > t->wp.max_chars)
         return tok_emit(r, t->wp.unk, from, to);
     for (size_t at = from; at < to; at += k) {
+        if (tok_stopped(r))
+            return tok_stop_error(r);
         k = longest_piece(t, s + at, to - at, at > from, &id);
         if (k == 0) {
             r->out->n = keep;

@@ -353,9 +353,61 @@ static void ids_outside_the_vocabulary(void **state)
     mdl_tok_free(&t);
 }
 
+struct asked {
+    unsigned n, stop_at; /* 0 = never */
+};
+static bool ask(void *user)
+{
+    struct asked *a = user;
+
+    return ++a->n == a->stop_at;
+}
+
+/* Whatever takes long asks: one long word, many, unknown characters, added tokens
+ * that nearly match. */
+static void a_long_text_can_be_stopped(void **state)
+{
+    enum { N = 1 << 16 };
+    static const char *const units[] = {"a", "ab c", "\xC3\xA9", "<", "<x>", " "};
+    struct mdl_tok *t = make("," ADDED(1, "<x>", RAW), "false", "true", "");
+    struct rc_err err = RC_ERR_INIT;
+    char *text = malloc(N + 8);
+
+    assert_non_null(text);
+    for (size_t u = 0; u < sizeof(units) / sizeof(*units); u++) {
+        struct asked a = {0, 0};
+        struct mdl_tok_stop stop = {ask, &a};
+        struct mdl_tok_flags f = {.parse_special = true, .stop = &stop}, plain_flags = f;
+        struct mdl_ids v = {0}, w = {0};
+        size_t n = 0, len = strlen(units[u]);
+
+        for (; n < N; n += len)
+            memcpy(text + n, units[u], len);
+        plain_flags.stop = NULL;
+        assert_int_equal(mdl_tok_encode(t, text, n, &plain_flags, &w, &err), RC_OK);
+        assert_int_equal(mdl_tok_encode(t, text, n, &f, &v, &err), RC_OK);
+        assert_int_equal(v.n, w.n);
+        assert_memory_equal(v.ids, w.ids, v.n * sizeof(*v.ids));
+        if (a.n < N / 4096)
+            fail_msg("'%s': asked only %u times", units[u], a.n);
+        for (unsigned at = 1, all = a.n; at <= all; at += all / 7 + 1) {
+            v.n = 5;
+            a = (struct asked){0, at};
+            assert_int_equal(mdl_tok_encode(t, text, n, &f, &v, &err), RC_CANCELLED);
+            assert_int_equal(a.n, at);
+            assert_int_equal(v.n, 5);
+        }
+        mdl_ids_deinit(&v);
+        mdl_ids_deinit(&w);
+    }
+    free(text);
+    mdl_tok_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_text_can_be_stopped),
         cmocka_unit_test(merges_go_by_rank_then_place),
         cmocka_unit_test(unknown_characters_fuse_or_fall_to_bytes),
         cmocka_unit_test(text_never_becomes_a_control_token),

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "mdl.h"
 
@@ -38,6 +39,7 @@ struct mdl {
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
     bool fail_pass, fail_guard;
+    const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
 };
@@ -160,6 +162,22 @@ const struct mdl_kv_geometry *mdl_kv(const struct mdl *m)
 {
     return &m->geo;
 }
+void mdl_set_stop(struct mdl *m, const struct mdl_tok_stop *stop)
+{
+    m->stop = stop;
+}
+const struct mdl_tok_stop *mdl_stop(const struct mdl *m)
+{
+    return m->stop;
+}
+/* \x02 in a text: 25 ms of work, longer than the engine lets one text have. */
+static inline bool fake_slow(const struct mdl_tok_stop *stop, char c)
+{
+    if (c != 2)
+        return false;
+    usleep(25000);
+    return stop != NULL && stop->ask(stop->user);
+}
 enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
 {
     return m->fail_guard ? rc_fail(err, RC_WEIGHT_IO, "the weights shrank") : RC_OK;
@@ -203,8 +221,11 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n, const 
         n = m->info.max_input_tokens;
         *truncated = true;
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (fake_slow(m->stop, text[i]))
+            return rc_fail(err, RC_CANCELLED, "stopped");
         mdl_ids_push(out, FAKE_BYTE(text[i]), NULL);
+    }
     return RC_OK;
 }
 static inline void fake_vector(const int32_t *ids, uint32_t n, float *out)
@@ -265,6 +286,8 @@ void mdl_ids_deinit(struct mdl_ids *v)
 enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
                        const struct mdl_tok_flags *f, struct mdl_ids *out, struct rc_err *err)
 {
+    size_t start = out->n;
+
     (void)t;
     if (f->max_tokens != 0 && n + f->add_special > f->max_tokens) {
         rc_fail_what(err, RC_TOO_LARGE, "prompt", "the prompt has %zu tokens", n);
@@ -276,8 +299,14 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
     }
     if (f->add_special)
         mdl_ids_push(out, FAKE_BOS, err);
-    for (size_t i = 0; i < n; i++) /* \x01: a piece that the model has no vector for */
+    for (size_t i = 0; i < n; i++) {
+        if (fake_slow(f->stop, text[i])) {
+            out->n = start;
+            return rc_fail(err, RC_CANCELLED, "stopped");
+        }
+        /* \x01: a piece that the model has no vector for */
         mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
+    }
     return RC_OK;
 }
 const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t *n)

@@ -74,12 +74,19 @@ struct rig {
     uint32_t n_ended;
 };
 
-static struct rig rig_new(struct mdl *m, uint32_t max_queue)
+static struct rig rig_new_heard(struct mdl *m, uint32_t max_queue,
+                                enum rc (*listen)(void *, struct rc_err *), void *user)
 {
     struct rig r = {.m = m};
     int fds[2];
     struct wrk_engine_opts o = {
-        .mdl = m, .max_seqs = m->max_seqs, .batch_tokens = m->batch_tokens, .max_queue = max_queue};
+        .mdl = m,
+        .max_seqs = m->max_seqs,
+        .batch_tokens = m->batch_tokens,
+        .max_queue = max_queue,
+        .listen = listen,
+        .listen_user = user,
+    };
 
     assert_int_equal(ipc_pair(fds, NULL), RC_OK);
     r.chan = calloc(1, sizeof(*r.chan));
@@ -89,6 +96,10 @@ static struct rig rig_new(struct mdl *m, uint32_t max_queue)
     assert_int_equal(wrk_engine_new(&r.e, &o, NULL), RC_OK);
     r.a = calloc(TASKS, sizeof(*r.a));
     return r;
+}
+static struct rig rig_new(struct mdl *m, uint32_t max_queue)
+{
+    return rig_new_heard(m, max_queue, NULL, NULL);
 }
 static void rig_free(struct rig *r)
 {
@@ -472,11 +483,11 @@ static void deadlines_hold_in_the_queue_and_while_running(void **state)
     generate(&r, 3, &ok);
     step(&r);
     assert_int_equal(r.a[2].rc, RC_DEADLINE);
-    assert_non_null(strstr(r.a[2].err.msg, "while waiting"));
+    assert_non_null(strstr(r.a[2].err.msg, "while it was queued"));
     usleep(30000);
     run(&r);
     assert_int_equal(r.a[1].rc, RC_DEADLINE);
-    assert_non_null(strstr(r.a[1].err.msg, "while generating"));
+    assert_non_null(strstr(r.a[1].err.msg, "generating"));
     equals_alone(&r, 3, "z", 5);
     rig_free(&r);
 }
@@ -986,6 +997,76 @@ static void a_piece_without_a_vector_fails_its_request_alone(void **state)
     rig_free(&r);
 }
 
+/* While a text is read the engine listens here: looks at what others got, then
+ * cancels. */
+static struct {
+    struct rig *r;
+    unsigned n_calls, cancel_at;
+    uint32_t passes; /* at the last call */
+} ear;
+
+static enum rc listen_in_test(void *user, struct rc_err *err)
+{
+    struct gen late = {.prompt = "late", .max_tokens = 3, .logprobs = true};
+
+    assert_ptr_equal(user, &ear);
+    ear.passes = ear.r->m->n_passes;
+    if (++ear.n_calls == 1)
+        generate(ear.r, 5, &late);
+    if (ear.n_calls != ear.cancel_at)
+        return RC_AGAIN;
+    assert_int_equal(wrk_engine_cancel(ear.r->e, 2, err), RC_OK);
+    return wrk_engine_cancel(ear.r->e, 3, err); /* the next in the list goes at once */
+}
+
+static void a_long_text_neither_stops_others_nor_hides_its_cancel(void **state)
+{
+    static char slow[12] = "\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02";
+    struct rig r = rig_new_heard(fake_new(512, 3, 64), 64, listen_in_test, &ear);
+    struct gen a = {.prompt = "aaaa", .max_tokens = 100, .logprobs = true},
+               b = {.prompt = "bbbb", .max_tokens = 5, .logprobs = true},
+               timed = {.prompt = slow, .max_tokens = 5};
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Tokenize t = IPC__TOKENIZE__INIT;
+    uint32_t before;
+
+    (void)state;
+    ear.r = &r;
+    ear.n_calls = 0;
+    ear.cancel_at = 6;
+    generate(&r, 1, &a);
+    step(&r);
+    before = r.m->n_passes;
+    t.text.data = (uint8_t *)slow;
+    t.text.len = 11;
+    f.task = 2;
+    f.body_case = IPC__FRAME__BODY_TOKENIZE;
+    f.tokenize = &t;
+    submit(&r, &f);
+    generate(&r, 3, &b);
+    step(&r); /* reads the whole text, or would */
+    assert_int_equal(ear.n_calls, 6);
+    assert_int_equal(ear.passes - before, 5); /* one between two calls */
+    assert_int_equal(r.a[2].rc, RC_CANCELLED);
+    assert_int_equal(r.a[3].rc, RC_CANCELLED);
+    run(&r);
+    equals_alone(&r, 1, "aaaa", 100);
+    equals_alone(&r, 5, "late", 3); /* came while the text was read */
+    assert_int_equal(r.a[2].ended, 1);
+
+    ear.cancel_at = 0;
+    timed.deadline_us = wrk_now_us() + 60000;
+    generate(&r, 6, &timed);
+    step(&r);
+    assert_int_equal(r.a[6].rc, RC_DEADLINE);
+    f.task = 7; /* and without either, the text is read to its end */
+    submit(&r, &f);
+    run(&r);
+    assert_int_equal(r.a[7].rc, RC_OK);
+    assert_int_equal(r.a[7].completion_tokens, 11);
+    rig_free(&r);
+}
+
 static void tokenize_and_detokenize(void **state)
 {
     struct rig r = rig_new(fake_new(64, 2, 64), 8);
@@ -1042,6 +1123,7 @@ int main(void)
         cmocka_unit_test(cut_vectors_have_length_one),
         cmocka_unit_test(requests_out_of_range_are_refused_by_name),
         cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),
+        cmocka_unit_test(a_long_text_neither_stops_others_nor_hides_its_cancel),
         cmocka_unit_test(tokenize_and_detokenize),
     };
 
