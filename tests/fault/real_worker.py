@@ -237,8 +237,8 @@ def a_term_lets_streams_finish_and_exits_clean():
         begin(s)
         t, got = long_stream(s)
         s.proc.send_signal(signal.SIGTERM)
-        r = s.get("/readyz")
-        equal(r.status, 503, "readiness turns false first")
+        # the signal travels launcher -> front; the listeners stay open long enough to see the change
+        wait_for(lambda: s.get("/readyz").status == 503, "readiness to turn false before the listeners close")
         t.join(60 * SLOW)
         equal(got[-1][1], "[DONE]", f"the stream ended with {got[-1]}")
         equal(s.proc.wait(20 * SLOW), 0, "exit status")
