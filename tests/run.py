@@ -84,16 +84,18 @@ def ctest(preset, args, label):
     if not names:
         T.fail(f"{label}", "no test matched; the build made none")
         return
-    env = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1",
+    env = {"ASAN_OPTIONS": "abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1",
            "TSAN_OPTIONS": "halt_on_error=1"}
     for name in names:
         status, text = run(["ctest", "--test-dir", bdir, "-R", f"^{re.escape(name)}$", "-V"], f"{preset}-{name}", 900, env)
         seen_fail = False
         counted = 0
+        seen = set()
         for line in text.splitlines():
             m = CMOCKA.match(line.strip())
-            if not m:
+            if not m or m[0].split(":", 1)[-1].strip() in seen:  # cmocka lists the odd ones once more at its end
                 continue
+            seen.add(m[0].split(":", 1)[-1].strip())
             if m[1] == "OK":
                 T.ok()
                 counted += 1
