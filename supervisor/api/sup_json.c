@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sup_text.h"
+
 void sup_json_deinit(struct sup_json *o)
 {
     free(o->p);
@@ -85,27 +87,11 @@ void sup_json_fmt(struct sup_json *o, const char *fmt, ...)
 
 size_t sup_utf8_len(const unsigned char *s, size_t n)
 {
-    unsigned char a;
+    uint32_t cp;
+    bool ok = false;
+    size_t len = n ? sup_text_next((const char *)s, n, &cp, &ok) : 0;
 
-    if (n == 0)
-        return 0;
-    a = s[0];
-    if (a < 0x80)
-        return 1;
-    if (a < 0xC2 || a > 0xF4)
-        return 0;
-    if (a < 0xE0)
-        return n >= 2 && (s[1] & 0xC0) == 0x80 ? 2 : 0;
-    if (n < 3 || (s[1] & 0xC0) != 0x80 || (s[2] & 0xC0) != 0x80)
-        return 0;
-    if (a < 0xF0) {
-        if ((a == 0xE0 && s[1] < 0xA0) || (a == 0xED && s[1] > 0x9F))
-            return 0; /* overlong, surrogate */
-        return 3;
-    }
-    if (n < 4 || (s[3] & 0xC0) != 0x80 || (a == 0xF0 && s[1] < 0x90) || (a == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return 4;
+    return ok ? len : 0;
 }
 
 static void escape_one(struct sup_json *o, unsigned char c)

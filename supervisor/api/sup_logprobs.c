@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "ipc.h"
+
 /* JSON has no infinity; the published API says -9999 for "never". */
 static void number(struct sup_json *o, float lp)
 {
@@ -16,18 +18,6 @@ static void number(struct sup_json *o, float lp)
         sup_json_f32(o, lp);
     else
         sup_json_str(o, "-9999.0");
-}
-
-static bool whole(ProtobufCBinaryData b)
-{
-    size_t i = 0, n;
-
-    while (i < b.len) {
-        if (!(n = sup_utf8_len(b.data + i, b.len - i)))
-            return false;
-        i += n;
-    }
-    return true;
 }
 
 static void chat_token(struct sup_json *o, bool ids, uint32_t id, ProtobufCBinaryData piece,
@@ -69,7 +59,7 @@ static void name(struct sup_json *o, ProtobufCBinaryData piece)
     static const char hex[] = "0123456789abcdef";
 
     sup_json_put(o, "\"", 1);
-    if (whole(piece)) {
+    if (ipc_utf8_valid(piece.data, piece.len)) {
         sup_json_text(o, piece.data, piece.len);
     } else {
         sup_json_str(o, "bytes:");

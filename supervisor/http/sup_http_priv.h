@@ -140,7 +140,6 @@ bool sup_target_parse(struct sup_req *r);
 void sup_route_find(const struct sup_http *h, struct sup_req *r);
 /* "GET, HEAD, OPTIONS" for the request's path ("" when unknown). */
 void sup_route_allow(const struct sup_http *h, const struct sup_req *r, char *out, size_t cap);
-bool sup_utf8_ok(const char *s, size_t n);
 
 /* ---- sup_http_origin.c */
 /* May a browser's page of this Origin ask? host: the request's, or NULL; allowed:

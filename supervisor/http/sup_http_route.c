@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "ipc.h"
 #include "sup_http_priv.h"
 
 /* Stands for a decoded %2F until the route is known; cannot come from a client,
@@ -24,34 +25,6 @@ static int hex(char c)
     if (c >= 'A' && c <= 'F')
         return c - 'A' + 10;
     return -1;
-}
-
-bool sup_utf8_ok(const char *s, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)s, *end = p + n;
-
-    while (p < end) {
-        unsigned c = *p++, n_more, min;
-
-        if (c < 0x80)
-            continue;
-        if (c >= 0xc2 && c <= 0xdf)
-            n_more = 1, min = 0x80, c &= 0x1f;
-        else if (c >= 0xe0 && c <= 0xef)
-            n_more = 2, min = 0x800, c &= 0x0f;
-        else if (c >= 0xf0 && c <= 0xf4)
-            n_more = 3, min = 0x10000, c &= 0x07;
-        else
-            return false;
-        for (; n_more; n_more--) {
-            if (p >= end || (*p & 0xc0) != 0x80)
-                return false;
-            c = c << 6 | (*p++ & 0x3f);
-        }
-        if (c < min || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-            return false;
-    }
-    return true;
 }
 
 /* Decodes s[0..n) in place; returns the new length, or -1. */
@@ -82,7 +55,7 @@ static long decode(char *s, size_t n, bool is_path)
             return -1;
         s[o++] = !is_path && c == '+' ? ' ' : (char)c;
     }
-    return sup_utf8_ok(s, o) ? (long)o : -1;
+    return ipc_utf8_valid(s, (size_t)o) ? (long)o : -1;
 }
 
 /* "http://host/path" is legal in any request (RFC 9112 3.2.2). */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc.h"
 #include "sup_http_priv.h"
 
 static void h_none(struct sup_req *r, void *user)
@@ -69,7 +70,7 @@ static void take_head(struct trace *t, struct sup_hp *hp, const struct sup_http 
     if (sup_target_parse(&r)) {
         sup_route_find(h, &r);
         sup_route_allow(h, &r, allow, sizeof(allow));
-        if (!sup_utf8_ok(r.path, strlen(r.path)))
+        if (!ipc_utf8_valid(r.path, strlen(r.path)))
             abort();
         if (r.route < h->n_routes && r.fault)
             abort();

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "ipc.h"
 #include "sup_http_priv.h"
 
 static struct sup_hp_env env_of(size_t head, uint64_t body)
@@ -197,7 +198,7 @@ static void utf8(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (sup_utf8_ok(rows[i].s, strlen(rows[i].s)) != rows[i].ok)
+        if (ipc_utf8_valid(rows[i].s, strlen(rows[i].s)) != rows[i].ok)
             fail_msg("row %zu", i);
     }
 }
