@@ -124,6 +124,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (!ready) {
         fake_setup();
         T.conf.max_embed_inputs = 64;
+        T.conf.max_queue = 64;
         T.gemma.can_embed = T.gemma.can_generate = true;
         ready = true;
     }

@@ -310,6 +310,7 @@ static inline void fake_setup(void)
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
     T.conf.max_embed_inputs = 8;
+    T.conf.max_queue = 64;
     T.conf.backend = (char *)(uintptr_t) "cpu";
     ipc__loaded__init(&T.gemma);
     T.gemma.family = (char *)(uintptr_t) "gemma3";
