@@ -128,7 +128,8 @@ static void extras(const struct sup_fail *f, struct sup_json *o)
         member(o, "reason", reason[0] ? reason : "inference_capacity");
         sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
     }
-    if (f->err.limit) {
+    /* other limits count bytes or requests; their message has the numbers */
+    if (f->err.limit && f->err.code == RC_TOO_LARGE) {
         sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
                      (unsigned long long)f->err.limit);
     }

@@ -267,6 +267,16 @@ def a_place_in_the_queue():
         b.well()
 
 
+@case
+def memory_that_is_never_enough():
+    """507 and not retryable; bytes are not told as tokens."""
+    with Server(memory_mb=100) as s:
+        r = s.post("/ai/v1/completions", {"model": G, "prompt": "a"})
+        equal((r.status, r.json["error"], r.json["retryable"]), (507, "MODEL_RESOURCE_LIMIT", False), f"{r.body[:200]!r}")
+        check("n_tokens" not in r.json and "memory_mb" in r.json["message"], f"{r.json}")
+        equal(s.get("/readyz").status, 200, "/readyz")
+
+
 def chunked(raw):
     """Splits pipelined chunked answers into bodies."""
     out = []
