@@ -34,7 +34,7 @@
 #include "sup_scan.h"
 #include "sup_spawn.h"
 
-#define WORKERS_MAX 4096
+#define WORKERS_SPARE 2 /* beyond max_loaded_models: the one that looks at new models */
 #define SEND_WAIT_MS 5000
 #define KILL_SLACK_MS 5000 /* after the drain's grace */
 
@@ -48,6 +48,7 @@ struct launcher {
     size_t n_workers, cap_workers;
     bool stopping, cut; /* asked to end; ended by force */
     int64_t kill_at_ms; /* while stopping */
+    struct stat sock;   /* the front's Unix socket when the stop began; st_ino 0 = none */
 };
 
 static int64_t now_ms(void)
@@ -133,13 +134,16 @@ static enum rc spawn(struct launcher *l, const Ipc__CtlSpawn *sp, struct sup_spa
 
     if (l->stopping && l->cut)
         return rc_fail(err, RC_UNLOADING, "the server is shutting down");
+    /* the front keeps this itself; one gone mad must not fill the machine */
+    if (l->n_workers >= l->conf->max_loaded_models + WORKERS_SPARE)
+        return rc_fail(err, RC_BUSY, "%zu workers are running, max_loaded_models is %llu",
+                       l->n_workers, (unsigned long long)l->conf->max_loaded_models);
     if (l->n_workers == l->cap_workers) {
         size_t cap = l->cap_workers ? l->cap_workers * 2 : 16;
-        pid_t *p = cap <= WORKERS_MAX ? realloc(l->worker, cap * sizeof(*p)) : NULL;
+        pid_t *p = realloc(l->worker, cap * sizeof(*p));
 
         if (!p)
-            return rc_fail(err, RC_BUSY, "%zu workers are running, no more can be kept",
-                           l->n_workers);
+            return rc_fail(err, RC_NOMEM, "no memory to keep a list of workers");
         l->worker = p;
         l->cap_workers = cap;
     }
@@ -257,6 +261,9 @@ static void on_stop_signal(struct launcher *l, int sig)
         return;
     }
     l->stopping = true;
+    if (!l->conf->unix_socket || lstat(l->conf->unix_socket, &l->sock) != 0 ||
+        !S_ISSOCK(l->sock.st_mode))
+        l->sock.st_ino = 0;
     l->kill_at_ms = now_ms() + (int64_t)l->conf->drain_grace_ms + KILL_SLACK_MS;
     SUP_LOG(SUP_INFO, "shutdown", SUP_I("signal", sig), SUP_I("grace_ms", l->conf->drain_grace_ms));
     c.body_case = IPC__CTL__BODY_STOP;
@@ -386,12 +393,15 @@ static int poll_timeout(const struct launcher *l)
     return left <= 0 ? 0 : left > 3600000 ? 3600000 : (int)left;
 }
 
-/* The front bound it, but may no longer delete files. */
-static void remove_socket(const char *path)
+/* The front bound it, but may no longer delete files. During the drain the next server
+ * may have taken the path over: only the one that stood there before is removed. */
+static void remove_socket(const char *path, const struct stat *was)
 {
     struct stat st;
 
-    if (path && path[0] && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+    if (was->st_ino && lstat(path, &st) == 0 && st.st_dev == was->st_dev &&
+        st.st_ino == was->st_ino && st.st_ctim.tv_sec == was->st_ctim.tv_sec &&
+        st.st_ctim.tv_nsec == was->st_ctim.tv_nsec)
         unlink(path);
 }
 
@@ -404,7 +414,7 @@ static int finish(struct launcher *l)
     while (l->n_workers > 0 && waitpid(-1, NULL, 0) > 0)
         l->n_workers--;
     if (l->stopping && clean && !l->cut) {
-        remove_socket(l->conf->unix_socket);
+        remove_socket(l->conf->unix_socket, &l->sock);
         SUP_LOG(SUP_INFO, "stopped", SUP_B("clean", true));
         return 0;
     }

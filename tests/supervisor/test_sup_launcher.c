@@ -13,6 +13,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sodium.h>
 
@@ -400,14 +402,64 @@ static int front_lies(const struct sup_conf *conf, int fd)
     return 1;
 }
 
+static int front_greedy(const struct sup_conf *conf, int fd)
+{
+    int fds[2];
+    Ipc__Ctl *r;
+
+    ctl = fd;
+    fcntl(fd, F_SETFL, 0);
+    for (uint64_t i = 0; i < conf->max_loaded_models + 2; i++)
+        spawn_ok("m.gguf", fds);
+    ask_spawn(99, "m.gguf");
+    r = ctl_wait(IPC__CTL__BODY_SPAWN_FAILED, NULL);
+    MUST(r->spawn_failed->req == 99 && r->spawn_failed->code == RC_BUSY);
+    protobuf_c_message_free_unpacked(&r->base, NULL);
+    leave_note("worker", 1);
+    r = ctl_wait(IPC__CTL__BODY_STOP, NULL);
+    protobuf_c_message_free_unpacked(&r->base, NULL);
+    return 0;
+}
+
+static void bind_socket(const char *path)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
+    MUST(fd >= 0 && bind(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
+    close(fd);
+}
+
+/* Binds; once the stop has begun the next server takes the path, when asked to. */
+static int front_hands_over(const struct sup_conf *conf, int fd)
+{
+    Ipc__Ctl *r;
+
+    ctl = fd;
+    fcntl(fd, F_SETFL, 0);
+    bind_socket(conf->unix_socket);
+    leave_note("worker", 1);
+    r = ctl_wait(IPC__CTL__BODY_STOP, NULL);
+    protobuf_c_message_free_unpacked(&r->base, NULL);
+    if (access(tmp_path("next"), F_OK) == 0) {
+        unlink(conf->unix_socket);
+        bind_socket(conf->unix_socket);
+    }
+    return 0;
+}
+
 static pid_t launch(int (*front)(const struct sup_conf *, int))
 {
     static struct sup_conf conf;
+    static char sock[108];
     pid_t pid;
 
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     conf = test_conf();
     conf.threads = 3;
+    snprintf(sock, sizeof(sock), "%s", tmp_path("socket"));
+    conf.unix_socket = sock;
     tmp_write("m.gguf", "stderr=1");
     MUST(symlink("/etc/passwd", tmp_path("out.gguf")) == 0);
     fflush(NULL);
@@ -512,6 +564,37 @@ static void a_front_that_speaks_out_of_turn_is_ended(void **s)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
+static void a_greedy_front_gets_no_more_workers_than_configured(void **s)
+{
+    pid_t l = launch(front_greedy);
+    int status;
+
+    (void)s;
+    assert_int_equal(read_note("worker"), 1);
+    kill(l, SIGTERM);
+    status = ended(l);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void only_its_own_socket_is_removed(void **s)
+{
+    for (int next = 0; next < 2; next++) {
+        pid_t l;
+
+        unlink(tmp_path("worker"));
+        unlink(tmp_path("out.gguf"));
+        if (next)
+            tmp_write("next", "");
+        l = launch(front_hands_over);
+        assert_int_equal(read_note("worker"), 1);
+        assert_int_equal(access(tmp_path("socket"), F_OK), 0);
+        kill(l, SIGTERM);
+        assert_true(WIFEXITED(ended(l)));
+        assert_int_equal(access(tmp_path("socket"), F_OK), next ? 0 : -1);
+    }
+    (void)s;
+}
+
 static void a_missing_worker_program_is_an_error_with_its_path(void **s)
 {
     struct sup_conf c = test_conf();
@@ -540,6 +623,8 @@ int main(void)
         T(a_crashed_front_ends_the_server_with_an_error),
         T(a_front_that_cannot_start_gives_its_status),
         T(a_front_that_speaks_out_of_turn_is_ended),
+        T(a_greedy_front_gets_no_more_workers_than_configured),
+        T(only_its_own_socket_is_removed),
         T(a_missing_worker_program_is_an_error_with_its_path),
     };
     if (sodium_init() < 0)
