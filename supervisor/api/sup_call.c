@@ -585,9 +585,34 @@ void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup
 
 /* ---------------------------------------------------------------- load, unload */
 
+/* What was asked goes on; only this client stops waiting for it. */
+static void on_late(uv_timer_t *t)
+{
+    struct sup_call *c = t->data;
+    struct sup_fail f;
+
+    enter(c);
+    if (c->req) {
+        sup_fail_set(&f, SUP_E_DEADLINE_EXCEEDED, "",
+                     "the request's time was over while it waited for model '%.100s' to be loaded "
+                     "or unloaded, which goes on",
+                     c->model);
+        sup_call_fail(c, &f);
+    }
+    leave(c);
+}
+
 void sup_call_await(struct sup_call *c)
 {
+    uint64_t now = uv_hrtime() / 1000;
+
     c->waiting = true;
+    if (!c->deadline_us)
+        return;
+    uv_timer_init(&c->front->loop, &c->timer);
+    c->timer.data = c;
+    c->timer_used = true;
+    uv_timer_start(&c->timer, on_late, c->deadline_us > now ? (c->deadline_us - now) / 1000 : 0, 0);
 }
 
 void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
@@ -598,6 +623,8 @@ void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
 
     enter(c);
     c->waiting = false;
+    if (c->timer_used)
+        uv_timer_stop(&c->timer);
     if (c->req && err) {
         sup_fail_rc(&f, err, 0, true);
         if (sup_fleet_find(c->front->fleet, c->model_id, &v) && sup_code_http(f.code) == 503)

@@ -10,6 +10,10 @@
 
 #include "sup_gen.h"
 
+/* Its answer is up to seventeen times as large, and all clients wait while it is
+ * written. */
+#define TEXT_MAX (1u << 20)
+
 struct tokens {
     struct sup_call call;
     struct sup_json out;
@@ -53,6 +57,12 @@ static bool tokenize_start(struct sup_call *c, const struct sup_val *v, struct s
 
     if (!json_is_string(text)) {
         sup_field_bad(f, "text", text, "a string");
+        return false;
+    }
+    if (json_string_length(text) > TEXT_MAX) {
+        sup_fail_set(f, SUP_E_CONTENT_TOO_LARGE, "text",
+                     "field 'text': got a string of %zu bytes, expected at most %u",
+                     json_string_length(text), TEXT_MAX);
         return false;
     }
     q.text.data = (uint8_t *)(uintptr_t)json_string_value(text);

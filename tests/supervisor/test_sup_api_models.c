@@ -165,6 +165,21 @@ static void test_client_leaves_during_a_load(void **state)
     assert_int_equal(T.front.active, 0);
 }
 
+static void test_a_load_can_be_waited_for_too_long(void **state)
+{
+    fake_post("/ai/v1/models/load", "{\"model\":\"gemma\",\"timeout_ms\":1}");
+    for (int i = 0; i < 10000 && !T.req.done; i++) {
+        uv_run(&T.front.loop, UV_RUN_NOWAIT);
+        uv_sleep(1);
+    }
+    assert_int_equal(T.req.status, 504);
+    assert_has("DEADLINE_EXCEEDED");
+    assert_has("while it waited for model 'gemma' to be loaded");
+    assert_int_equal(T.front.active, 1); /* the load itself goes on */
+    T.fleet.load_done(T.fleet.load_user, NULL);
+    assert_int_equal(T.front.active, 0);
+}
+
 static void test_unload(void **state)
 {
     fake_post("/ai/v1/models/unload", "{\"model\":\"gemma\"}");
@@ -245,6 +260,24 @@ static void test_tokenize(void **state)
                                  "\"parse_special\":false}");
     assert_false(fake_ticket(1)->frame->tokenize->add_special);
     assert_false(fake_ticket(1)->frame->tokenize->parse_special);
+}
+
+static void test_tokenize_takes_a_bounded_text(void **state)
+{
+    char *body = calloc(1, (1 << 20) + 100);
+    size_t n = (size_t)sprintf(body, "{\"model\":\"gemma\",\"text\":\"");
+
+    memset(body + n, 'a', 1 << 20);
+    memcpy(body + n + (1 << 20), "\"}", 3);
+    fake_post("/ai/v1/tokenize", body);
+    assert_int_equal(fake_ticket(0)->frame->tokenize->text.len, 1 << 20);
+    fake_fail(0, RC_INVALID, "enough", 0);
+    fake_req_reset();
+    memcpy(body + n + (1 << 20), "a\"}", 4);
+    fake_post("/ai/v1/tokenize", body);
+    assert_int_equal(T.req.status, 413);
+    assert_has("field 'text': got a string of 1048577 bytes, expected at most 1048576");
+    free(body);
 }
 
 static void test_detokenize(void **state)
@@ -332,10 +365,12 @@ int main(void)
         T_(test_load),
         T_(test_load_fails),
         T_(test_client_leaves_during_a_load),
+        T_(test_a_load_can_be_waited_for_too_long),
         T_(test_unload),
         T_(test_probes),
         T_(test_metrics),
         T_(test_tokenize),
+        T_(test_tokenize_takes_a_bounded_text),
         T_(test_detokenize),
         T_(test_token_refusals),
         T_(test_echo),
