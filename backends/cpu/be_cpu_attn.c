@@ -120,6 +120,10 @@ static enum rc check_heads(const char *op, uint32_t n_heads, uint32_t n_kv_heads
         (uint64_t)n_heads * head_dim > 1u << 20)
         return rc_fail(err, RC_INVALID, "%s: %u query heads over %u KV heads of %u", op, n_heads,
                        n_kv_heads, head_dim);
+    /* plain C sums one head in a thread's scratch, in f64 */
+    if (head_dim > BE_CPU_SCRATCH / sizeof(double))
+        return rc_fail(err, RC_INVALID, "%s: heads of %u, at most %zu", op, head_dim,
+                       BE_CPU_SCRATCH / sizeof(double));
     return RC_OK;
 }
 

@@ -150,23 +150,28 @@ enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to)
 /* ------------------------------------------------------------------- steps */
 
 static enum rc norm_replace(const struct tok_norm *k, const struct tok_text *in,
-                            struct tok_text *out, bool with_src, struct rc_err *err)
+                            struct tok_text *out, bool with_src, struct tok_run *r,
+                            struct rc_err *err)
 {
     enum rc rc = RC_OK;
     size_t i = 0, k0;
     const char *hit;
 
     while (i < in->n && rc == RC_OK) {
+        if (r && tok_stopped(r))
+            return tok_stop_error(r);
         hit = memmem(in->s + i, in->n - i, k->from, k->n_from);
         size_t stop = hit ? (size_t)(hit - in->s) : in->n;
         if (!with_src) {
             rc = tok_text_push(out, false, in->s + i, stop - i, 0, 0, err);
             i = stop;
         } else {
-            for (; i < stop && rc == RC_OK; i++)
+            for (; i < stop && rc == RC_OK && !(r && tok_stopped(r)); i++)
                 rc =
                     tok_text_push(out, true, in->s + i, 1, in->src[2 * i], in->src[2 * i + 1], err);
         }
+        if (r && r->stopped)
+            return tok_stop_error(r);
         if (hit && rc == RC_OK) { /* all of it takes the range of the last character replaced */
             k0 = 2 * (stop + k->n_from - 1);
             rc = tok_text_push(out, with_src, k->to, k->n_to, with_src ? in->src[k0] : 0,
@@ -186,7 +191,7 @@ enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in, struct
     if ((rc = tok_text_push(out, with_src, "", 0, 0, 0, err)) != RC_OK)
         return rc;
     return k->kind == TOK_NORM_BERT ? tok_norm_bert(k, in, out, with_src, r, err)
-                                    : norm_replace(k, in, out, with_src, err);
+                                    : norm_replace(k, in, out, with_src, r, err);
 }
 
 static enum rc run_model(struct tok_run *r, size_t from, size_t to)
@@ -270,6 +275,8 @@ static enum rc run_block(struct tok_run *r, const char *s, size_t n, uint32_t fi
     } else {
         for (i = 0; i < n; i += k, at++) {
             k = tok_utf8(s + i, n - i, &cp);
+            if (tok_stopped(r))
+                return tok_stop_error(r);
             if ((rc = tok_text_push(in, true, s + i, k, at, at + 1, r->err)) != RC_OK)
                 return rc;
         }

@@ -461,6 +461,41 @@ static void bad_pages_and_shapes_are_refused(void **state)
     be_ctx_free(&c);
 }
 
+/* A head is summed in a thread's scratch: one that does not fit must not be tried. */
+static void a_head_wider_than_the_scratch_is_refused(void **state)
+{
+    static const uint32_t offsets[] = {0, 1};
+    const uint32_t fits = 65536;
+
+    for (uint32_t dim = fits; dim <= 2 * fits; dim *= 2) {
+        struct be_ctx *c = make_ctx("auto", 1);
+        float *v = xcalloc(dim, sizeof(*v));
+        struct be_tensor *q = tensor(c, 1, dim, v), *k = tensor(c, 1, dim, v),
+                         *out = tensor(c, 1, dim, NULL);
+        struct be_attention_packed_args a = {.q = q,
+                                             .k = k,
+                                             .v = k,
+                                             .out = out,
+                                             .offsets = offsets,
+                                             .n_seqs = 1,
+                                             .n_heads = 1,
+                                             .n_kv_heads = 1,
+                                             .head_dim = dim,
+                                             .scale = 1,
+                                             .radius = -1};
+
+        if (dim == fits)
+            OK(be_attention_packed(c, &a, err));
+        else
+            FAILS(RC_INVALID, be_attention_packed(c, &a, err));
+        be_tensor_free(c, &q);
+        be_tensor_free(c, &k);
+        be_tensor_free(c, &out);
+        free(v);
+        be_ctx_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +505,7 @@ int main(void)
         cmocka_unit_test(packed_attention_matches_exact_sums),
         cmocka_unit_test(extreme_scores_are_survived),
         cmocka_unit_test(bad_pages_and_shapes_are_refused),
+        cmocka_unit_test(a_head_wider_than_the_scratch_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
