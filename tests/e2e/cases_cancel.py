@@ -284,7 +284,7 @@ def b47_deadline_in_the_queue_and_in_work():
 def b47_deadline_while_loading_and_embedding():
     with Server(load_timeout_s=60, hang_timeout_s=60) as s:
         b = Before(s)
-        r = s.post("/v1/embeddings", {"model": TINY_BERT, "input": ["word " * 60] * 2048, "timeout_ms": 20})
+        r = s.post("/v1/embeddings", {"model": TINY_BERT, "input": ["word " * 25] * 2048, "timeout_ms": 20})
         is_504(r)
         wait_for(lambda: s.metric("inferd_tasks_active", model=TINY_BERT) == 0, "no task")
         b.well("embed:")
