@@ -2,7 +2,7 @@
  *
  * Knows the list of tables and nothing of any device. Arguments are checked by
  * the backend, which knows its tensors. "fail" (fail/be_fail.c) is left out of
- * be_names: it is for tests. Tests: tests/backends/test_be.c
+ * be_names: it is for tests. Tests: tests/backends/test_be_dtype.c
  */
 #include "be.h"
 

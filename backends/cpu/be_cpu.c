@@ -2,7 +2,7 @@
  *
  * Chooses the level of kernels at run time and owns the pool and scratch. Scratch
  * grows only when a tensor is made (its rows may have to be quantized), so ops
- * allocate nothing. Tests: tests/backends/test_be.c, test_be_cpu_mem.c
+ * allocate nothing. Tests: tests/backends/test_be_cpu_*.c
  */
 #include "be_cpu.h"
 

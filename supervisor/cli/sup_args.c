@@ -1,7 +1,7 @@
 /* sup_args.c - words of a command line against a command's option table.
  *
  * Never guesses: an unknown or malformed word is an error that names it and the
- * nearest option. Pure but for memory. Tests: tests/supervisor/test_sup_cli.c
+ * nearest option. Pure but for memory. Tests: tests/supervisor/test_sup_cli_args.c
  */
 #include "sup_cli.h"
 

@@ -1,7 +1,7 @@
 /* sup_cli.c - the table of commands, their help, and how one is chosen.
  *
  * Knows names and help texts; each command does its work in a file of its own.
- * Tests: tests/supervisor/test_sup_cli.c
+ * Tests: tests/supervisor/test_sup_cli_args.c
  */
 #include "sup_cli.h"
 

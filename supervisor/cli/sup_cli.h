@@ -4,7 +4,7 @@
  * Parsing and --help both come from the row, so they cannot drift. Data goes to
  * stdout, talk for people to stderr. Commands speak HTTP to a server or execute
  * inferd-worker; none reads a byte of a model.
- * Tests: tests/supervisor/test_sup_cli.c, tests/e2e/cli_*.py
+ * Tests: tests/supervisor/test_sup_cli_args.c, tests/e2e/cli_*.py
  */
 #ifndef INFERD_SUP_CLI_H
 #define INFERD_SUP_CLI_H

@@ -1,4 +1,4 @@
-/* sup_cmd_help.c - `inferd help`. Tests: tests/supervisor/test_sup_cli.c */
+/* sup_cmd_help.c - `inferd help`. Tests: tests/supervisor/test_sup_cli_args.c */
 #include <string.h>
 
 #include "sup_cli.h"

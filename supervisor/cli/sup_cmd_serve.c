@@ -1,6 +1,6 @@
 /* sup_cmd_serve.c - `inferd serve`: reads the configuration, hands over to the
  * launcher. Opens nothing of its own that would outlive this function.
- * Tests: tests/supervisor/test_sup_cli.c, every tests/e2e script */
+ * Tests: tests/supervisor/test_sup_cli_args.c, every tests/e2e script */
 #include "sup_serve_args.h"
 
 #include <stdlib.h>

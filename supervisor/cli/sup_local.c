@@ -156,12 +156,12 @@ enum rc sup_local_start(struct sup_local *l, const char *models_dir, struct rc_e
     enum rc rc;
 
     memset(l, 0, sizeof(*l));
-    if (stat(models_dir, &st) != 0 || !S_ISDIR(st.st_mode))
+    if (stat(models_dir, &st) != 0)
         return rc_fail_what(err, RC_NOT_FOUND, "models-dir", "models folder '%.200s': %s",
-                            models_dir,
-                            errno && !S_ISDIR(st.st_mode) ? "is no folder that can be "
-                                                            "read"
-                                                          : strerror(errno));
+                            models_dir, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return rc_fail_what(err, RC_INVALID, "models-dir", "models folder '%.200s': is no folder",
+                            models_dir);
     if (!self_path(self, sizeof(self)))
         return rc_fail(err, RC_IO, "cannot tell where this program lies: %s", strerror(errno));
     /* the socket's path must stay short, so an odd base is passed over */

@@ -1,5 +1,5 @@
 /* sup_near.c - edit distance for "did you mean". Pure; bounded work (64 x 64).
- * Source: Wagner and Fischer 1974, one row kept. Tests: test_sup_cli.c */
+ * Source: Wagner and Fischer 1974, one row kept. Tests: test_sup_cli_args.c */
 #include "sup_near.h"
 
 #include <stdint.h>

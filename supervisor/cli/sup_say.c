@@ -1,5 +1,5 @@
 /* sup_say.c - how every command complains, and Ctrl-C.
- * Keeps the one thing a signal handler needs. Tests: tests/supervisor/test_sup_cli.c */
+ * Keeps the one thing a signal handler needs. Tests: tests/supervisor/test_sup_cli_args.c */
 #include "sup_cli.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* sup_serve_args.c - see sup_serve_args.h. Tests: tests/supervisor/test_sup_cli.c */
+/* sup_serve_args.c - see sup_serve_args.h. Tests: tests/supervisor/test_sup_cli_args.c */
 #include "sup_serve_args.h"
 
 #include <stdlib.h>
