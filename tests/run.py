@@ -11,34 +11,42 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build", "test-logs")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
 PY_PACKAGES = ["openai==3.57.0"]
 NODE_PACKAGES = ["openai@7.59.0"]
+JOBS = min(2, os.cpu_count() or 1)  # programs under test at once
+ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_")  # scripts that compare times or fill the machine
 CMOCKA = re.compile(r"^(?:\d+: )?\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+)")
 CASE = re.compile(r"^(ok|FAIL|skip) - (.*)$")
 
 
 class Totals:
     def __init__(self):
+        self.lock = threading.Lock()
         self.passed, self.failed, self.skipped = 0, 0, 0
         self.fails, self.skips = [], []
 
-    def ok(self, n=1):
-        self.passed += n
+    def ok(self):
+        with self.lock:
+            self.passed += 1
 
     def fail(self, name, why):
-        self.failed += 1
-        self.fails.append(f"{name}: {why}")
-        print(f"  FAIL {name}: {why}", flush=True)
+        with self.lock:
+            self.failed += 1
+            self.fails.append(f"{name}: {why}")
+            print(f"  FAIL {name}: {why}", flush=True)
 
     def skip(self, name, why):
-        self.skipped += 1
-        self.skips.append(f"{name}: {why}")
-        print(f"  skip {name}: {why}", flush=True)
+        with self.lock:
+            self.skipped += 1
+            self.skips.append(f"{name}: {why}")
+            print(f"  skip {name}: {why}", flush=True)
 
 
 T = Totals()
@@ -75,6 +83,36 @@ def build(preset):
     return True
 
 
+def ctest_one(preset, bdir, name, env):
+    status, text = run(["ctest", "--test-dir", bdir, "-R", f"^{re.escape(name)}$", "-V"], f"{preset}-{name}", 900, env)
+    seen_fail = False
+    counted = 0
+    seen = set()
+    for line in text.splitlines():
+        m = CMOCKA.match(line.strip())
+        if not m or m[0].split(":", 1)[-1].strip() in seen:  # cmocka lists the odd ones once more at its end
+            continue
+        seen.add(m[0].split(":", 1)[-1].strip())
+        if m[1] == "OK":
+            T.ok()
+            counted += 1
+        elif m[1] == "FAILED" and m[2] not in ("tests:", "test(s),"):
+            if not re.match(r"\d+$", m[2]):
+                T.fail(f"{preset} {name}: {m[2]}", f"build/test-logs/{preset}-{name}.log")
+                seen_fail = True
+        elif m[1] == "SKIPPED" and not re.match(r"\d+$", m[2]):
+            T.skip(f"{preset} {name}: {m[2]}", "the test says why in its log")
+            counted += 1
+    skipped = re.search(r"\*\*\*Skipped", text)
+    if skipped and counted == 0:
+        why = [re.sub(r"^\d+: ", "", line) for line in text.splitlines() if re.match(r"^\d+: .*[Ss]kip", line)]
+        T.skip(f"{preset} {name}", why[0] if why else "exit 77 without a reason")
+    elif status != 0 and not seen_fail and not skipped:
+        T.fail(f"{preset} {name}", f"exit {status}; build/test-logs/{preset}-{name}.log")
+    elif counted == 0 and not seen_fail and not skipped:
+        T.ok()
+
+
 def ctest(preset, args, label):
     begin = time.monotonic()
     before = (T.passed, T.failed, T.skipped)
@@ -86,34 +124,8 @@ def ctest(preset, args, label):
         return
     env = {"ASAN_OPTIONS": "abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1",
            "TSAN_OPTIONS": "halt_on_error=1"}
-    for name in names:
-        status, text = run(["ctest", "--test-dir", bdir, "-R", f"^{re.escape(name)}$", "-V"], f"{preset}-{name}", 900, env)
-        seen_fail = False
-        counted = 0
-        seen = set()
-        for line in text.splitlines():
-            m = CMOCKA.match(line.strip())
-            if not m or m[0].split(":", 1)[-1].strip() in seen:  # cmocka lists the odd ones once more at its end
-                continue
-            seen.add(m[0].split(":", 1)[-1].strip())
-            if m[1] == "OK":
-                T.ok()
-                counted += 1
-            elif m[1] == "FAILED" and m[2] not in ("tests:", "test(s),"):
-                if not re.match(r"\d+$", m[2]):
-                    T.fail(f"{preset} {name}: {m[2]}", f"build/test-logs/{preset}-{name}.log")
-                    seen_fail = True
-            elif m[1] == "SKIPPED" and not re.match(r"\d+$", m[2]):
-                T.skip(f"{preset} {name}: {m[2]}", "the test says why in its log")
-                counted += 1
-        skipped = re.search(r"\*\*\*Skipped", text)
-        if skipped and counted == 0:
-            why = [re.sub(r"^\d+: ", "", line) for line in text.splitlines() if re.match(r"^\d+: .*[Ss]kip", line)]
-            T.skip(f"{preset} {name}", why[0] if why else "exit 77 without a reason")
-        elif status != 0 and not seen_fail and not skipped:
-            T.fail(f"{preset} {name}", f"exit {status}; build/test-logs/{preset}-{name}.log")
-        elif counted == 0 and not seen_fail and not skipped:
-            T.ok()
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(lambda name: ctest_one(preset, bdir, name, env), names))
     p, f, s = (a - b for a, b in zip((T.passed, T.failed, T.skipped), before))
     print(f"{label}: {p} passed, {f} failed, {s} skipped ({time.monotonic() - begin:.0f} s)", flush=True)
 
@@ -133,6 +145,22 @@ def step_tsan():
         ctest("tsan", ["-L", "unit", "-R", "pool|thread|engine|wrk_serve|be_cpu"], "threads (tsan)")
 
 
+def fuzz_one(src, t, seconds):
+    exe = os.path.join(ROOT, "build", "fuzz", "tests", t)
+    seeds = os.path.join(src, "corpus", t[len("fuzz_"):])
+    work = os.path.join(ROOT, "build", "fuzz-work", t)
+    os.makedirs(work, exist_ok=True)
+    cmd = [exe, work, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", f"-artifact_prefix={work}/"]
+    if os.path.isdir(seeds):
+        cmd.insert(2, seeds)
+    status, text = run(cmd, t, seconds + 120, {"ASAN_OPTIONS": "allocator_may_return_null=1"})
+    if status == 0:
+        T.ok()
+    else:
+        why = next((line for line in text.splitlines() if "ERROR" in line or "SUMMARY" in line), f"exit {status}")
+        T.fail(t, why.strip()[:200])
+
+
 def step_fuzz(seconds):
     if not shutil.which("clang"):
         T.skip("fuzz", "clang is not installed")
@@ -142,23 +170,10 @@ def step_fuzz(seconds):
     src = os.path.join(ROOT, "tests", "fuzz")
     targets = sorted(n[:-2] for n in os.listdir(src) if n.startswith("fuzz_") and n.endswith(".c"))
     begin = time.monotonic()
-    failed = 0
-    for t in targets:
-        exe = os.path.join(ROOT, "build", "fuzz", "tests", t)
-        seeds = os.path.join(src, "corpus", t[len("fuzz_"):])
-        work = os.path.join(ROOT, "build", "fuzz-work", t)
-        os.makedirs(work, exist_ok=True)
-        cmd = [exe, work, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-print_final_stats=1",
-               f"-artifact_prefix={work}/"]
-        if os.path.isdir(seeds):
-            cmd.insert(2, seeds)
-        status, text = run(cmd, t, seconds + 120, {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1"})
-        if status == 0:
-            T.ok()
-        else:
-            failed += 1
-            why = next((line for line in text.splitlines() if "ERROR" in line or "SUMMARY" in line), f"exit {status}")
-            T.fail(t, why.strip()[:200])
+    before = T.failed
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(lambda t: fuzz_one(src, t, seconds), targets))
+    failed = T.failed - before
     print(f"fuzz: {len(targets)} targets x {seconds} s, {failed} failed ({time.monotonic() - begin:.0f} s)", flush=True)
 
 
@@ -211,6 +226,27 @@ def models():
     return r.stdout.strip() if r.returncode == 0 else None
 
 
+def script_one(py, src, folder, preset, n, timeout, env):
+    status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env)
+    seen = fails = 0
+    for line in text.splitlines():
+        m = CASE.match(line)
+        if not m:
+            continue
+        seen += 1
+        if m[1] == "ok":
+            T.ok()
+        elif m[1] == "skip":
+            T.skip(f"{preset} {folder}/{n}", m[2])
+        else:
+            fails += 1
+            T.fail(f"{preset} {folder}/{n}", m[2])
+    if status not in (0, 77) and not fails:
+        T.fail(f"{preset} {folder}/{n}", f"exit {status}; build/test-logs/{preset}-{folder}-{n[:-3]}.log")
+    elif seen == 0 and status == 0:
+        T.fail(f"{preset} {folder}/{n}", "reported no case")
+
+
 def scripts(folder, preset, label, only=None, timeout=600):
     """Each tests/<folder>/*.py is a script whose cases print `ok - `, `FAIL - `, `skip - ` lines; 77 = all skipped."""
     begin = time.monotonic()
@@ -228,25 +264,11 @@ def scripts(folder, preset, label, only=None, timeout=600):
     nm = node_modules()
     if nm:
         env["INFERD_TEST_NODE"] = nm
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(lambda n: script_one(py, src, folder, preset, n, timeout, env), [n for n in names if not ALONE.search(n)]))
     for n in names:
-        status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env)
-        seen = fails = 0
-        for line in text.splitlines():
-            m = CASE.match(line)
-            if not m:
-                continue
-            seen += 1
-            if m[1] == "ok":
-                T.ok()
-            elif m[1] == "skip":
-                T.skip(f"{preset} {folder}/{n}", m[2])
-            else:
-                fails += 1
-                T.fail(f"{preset} {folder}/{n}", m[2])
-        if status not in (0, 77) and not fails:
-            T.fail(f"{preset} {folder}/{n}", f"exit {status}; build/test-logs/{preset}-{folder}-{n[:-3]}.log")
-        elif seen == 0 and status == 0:
-            T.fail(f"{preset} {folder}/{n}", "reported no case")
+        if ALONE.search(n):
+            script_one(py, src, folder, preset, n, timeout, env)
     p, f, s = (a - b for a, b in zip((T.passed, T.failed, T.skipped), before))
     print(f"{label}: {p} passed, {f} failed, {s} skipped ({time.monotonic() - begin:.0f} s)", flush=True)
 
