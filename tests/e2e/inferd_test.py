@@ -82,7 +82,7 @@ def main():
         except Skip as e:
             print(f"skip - {fn.__name__}: {e}", flush=True)
         except Failed as e:
-            print(f"FAIL - {fn.__name__}: {str(e).splitlines()[0] if str(e) else 'no reason'}", flush=True)
+            print(f"FAIL - {fn.__name__}: {str(e).splitlines()[0][:400] if str(e) else 'no reason'}", flush=True)
             traceback.print_exc()
             failed += 1
         except Exception as e:  # a broken test is a failed test
