@@ -218,7 +218,7 @@ enum be_epi {
 /* Up to three products that share x (QKV; gate and up). W [n_out_i, n_in].
  * Quantized W: x is quantized once to int8 blocks (Q8_0 for 32-value types, Q8_K
  * for 256-value types), as in engine.md 2.4. F32/F16/BF16 W: f32 products.
- * out must not overlap x. */
+ * No out may overlap x or another part's out: parts run side by side. */
 struct be_linear_args {
     const struct be_tensor *x;
     uint32_t n;

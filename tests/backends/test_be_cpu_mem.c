@@ -144,6 +144,7 @@ static void operations_allocate_nothing(void **state)
     struct be_kv *kv = NULL;
     struct be_tensor *x = tensor(c, N, D, NULL), *y = tensor(c, N, D, NULL);
     struct be_tensor *k = tensor(c, N, 128, NULL), *z = tensor(c, N, D, NULL);
+    struct be_tensor *y1 = tensor(c, N, D, NULL), *y2 = tensor(c, N, D, NULL);
     struct be_weight *w[3], *v;
     int32_t pages[20], ids[N], pos[N];
     uint32_t offsets[] = {0, 100, N};
@@ -179,7 +180,7 @@ static void operations_allocate_nothing(void **state)
             &(struct be_linear_args){.x = x,
                                      .n = n,
                                      .n_parts = 3,
-                                     .part = {{w[0], NULL, y}, {w[1], NULL, y}, {w[2], NULL, y}}},
+                                     .part = {{w[0], NULL, y}, {w[1], NULL, y1}, {w[2], NULL, y2}}},
             err));
         OK(be_rope(c,
                    &(struct be_rope_args){.x = y,
@@ -245,6 +246,8 @@ static void operations_allocate_nothing(void **state)
     be_weight_free(c, &v);
     be_tensor_free(c, &x);
     be_tensor_free(c, &y);
+    be_tensor_free(c, &y1);
+    be_tensor_free(c, &y2);
     be_tensor_free(c, &z);
     be_tensor_free(c, &k);
     be_ctx_free(&c);
