@@ -15,7 +15,7 @@
 #include "ipc.h"
 #include "sup_fields.h"
 
-#define NUMBER_MAX 1000 /* characters */
+#define NUMBER_SHORT 100 /* characters; longer ones are copied to the heap */
 
 /* What values cost in memory, about. */
 enum { COST_OBJECT = 320, COST_ARRAY = 144, COST_VALUE = 48, COST_MEMBER = 96 };
@@ -205,12 +205,17 @@ static size_t digits(struct reader *r)
 
 static json_t *real(struct reader *r, size_t from)
 {
-    char text[NUMBER_MAX + 1];
+    char small[NUMBER_SHORT + 1], *text = small;
+    size_t n = r->i - from;
     double v;
 
-    memcpy(text, r->s + from, r->i - from);
-    text[r->i - from] = '\0';
+    if (n > NUMBER_SHORT && !(text = malloc(n + 1)))
+        return fail(r, NO_MEMORY, NULL);
+    memcpy(text, r->s + from, n);
+    text[n] = '\0';
     v = strtod(text, NULL);
+    if (text != small)
+        free(text);
     return isfinite(v) ? made(r, json_real(v)) : fail(r, BIG_NUMBER, NULL);
 }
 
@@ -238,8 +243,6 @@ static json_t *number(struct reader *r)
         if (digits(r) == 0)
             return fail(r, SYNTAX, "a number has no digit in its exponent");
     }
-    if (r->i - from > NUMBER_MAX)
-        return fail(r, SYNTAX, "a number of more than 1000 characters");
     for (size_t k = 0; whole && k < n; k++) {
         int d = r->s[first + k] - '0';
 

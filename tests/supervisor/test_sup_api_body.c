@@ -107,6 +107,22 @@ static void damaged(void **state)
     assert_true(n_taken > 1000 && n_refused > 1000);
 }
 
+static void long_numbers(void **state)
+{
+    char body[6000] = "{\"a\":0.", *end;
+
+    for (size_t n = 90; n < 5500; n = n * 3 / 2) {
+        memset(body + 7, '3', n);
+        end = body + 7 + n;
+        strcpy(end, "}");
+        compare(body, strlen(body));
+        strcpy(end, "e-9}");
+        compare(body, strlen(body));
+        strcpy(end, "e}");
+        compare(body, strlen(body));
+    }
+}
+
 static void integers_over_64_bits_are_reals(void **state)
 {
     static const char body[] = "{\"a\":18446744073709551616,\"b\":-9223372036854775809,\"c\":7}";
@@ -125,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_and_cut),
         cmocka_unit_test(damaged),
+        cmocka_unit_test(long_numbers),
         cmocka_unit_test(integers_over_64_bits_are_reals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
