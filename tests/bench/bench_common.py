@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
 # OPENBLAS_* work around old OpenBLAS builds on some machines; a peer's own BLAS must choose freely
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
@@ -24,7 +25,21 @@ def args(doc):
 
 
 def models(name):
-    return os.path.join(os.environ["INFERD_TEST_MODELS"], name)
+    """Path of a real model; tests/bench/run says where they are, else tests/models/get does."""
+    folder = os.environ.get("INFERD_TEST_MODELS")
+    if not folder:
+        r = subprocess.run([os.path.join(ROOT, "tests", "models", "get")], stdout=subprocess.PIPE, text=True, check=False)
+        if r.returncode != 0:
+            raise SystemExit("real weights cannot be fetched")
+        folder = r.stdout.strip()
+    return os.path.join(folder, name)
+
+
+def inferd():
+    exe = os.path.join(os.environ.get("INFERD_BIN") or os.path.join(ROOT, "build", "release"), "inferd")
+    if not os.path.exists(exe):
+        raise SystemExit(f"{exe} is not there: use tests/bench/run, or build the release preset first")
+    return exe
 
 
 def peer_python(packages, name, env=None):
@@ -50,7 +65,7 @@ def run_json(cmd, env=None):
 
 
 def inferd_bench(model, threads, extra):
-    return run_json([os.path.join(os.environ["INFERD_BIN"], "inferd"), "bench", model, "--threads", str(threads), "--runs", "1",
+    return run_json([inferd(), "bench", model, "--threads", str(threads), "--runs", "1",
                      "--json", *extra])
 
 
