@@ -149,6 +149,13 @@ enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to)
 
 /* ------------------------------------------------------------------- steps */
 
+/* One-byte patterns (the space of Gemma's files) are the common case; besides, the
+ * sanitizer's memmem looks at all that is left on every call. */
+static const char *find(const char *s, size_t n, const char *pat, size_t n_pat)
+{
+    return n_pat == 1 ? memchr(s, pat[0], n) : memmem(s, n, pat, n_pat);
+}
+
 static enum rc norm_replace(const struct tok_norm *k, const struct tok_text *in,
                             struct tok_text *out, bool with_src, struct tok_run *r,
                             struct rc_err *err)
@@ -160,7 +167,7 @@ static enum rc norm_replace(const struct tok_norm *k, const struct tok_text *in,
     while (i < in->n && rc == RC_OK) {
         if (r && tok_stopped(r))
             return tok_stop_error(r);
-        hit = memmem(in->s + i, in->n - i, k->from, k->n_from);
+        hit = find(in->s + i, in->n - i, k->from, k->n_from);
         size_t stop = hit ? (size_t)(hit - in->s) : in->n;
         if (!with_src) {
             rc = tok_text_push(out, false, in->s + i, stop - i, 0, 0, err);
@@ -221,7 +228,7 @@ static enum rc run_split(struct tok_run *r, const struct tok_pre *p, size_t from
     enum rc rc = RC_OK;
 
     while (from < to && rc == RC_OK) {
-        hit = memmem(s + from, to - from, p->pat, p->n_pat);
+        hit = find(s + from, to - from, p->pat, p->n_pat);
         size_t end = hit ? (size_t)(hit - s) + p->n_pat : to;
         rc = run_model(r, from, end);
         from = end;
