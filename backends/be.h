@@ -70,7 +70,10 @@ struct be_kv;     /* paged key/value cache of all layers */
 struct be_opts {
     const char *backend;      /* "cpu" */
     int device;               /* index, 0 for cpu */
-    unsigned n_threads;       /* 0 = from the cgroup's quota and affinity */
+    unsigned n_threads;       /* 0 = be_host_threads */
+    bool no_spin;             /* more threads than the quota bears: park, never spin.
+                                 Set from be_host_threads where a sandbox will hide the
+                                 cgroup's files from be_ctx_new */
     size_t workspace_bytes;   /* upper bound of activations and scratch; 0 = none */
     const char *cpu_level;    /* "auto" "c" "avx2" "avx512"; NULL = auto */
     const char *f32_gemm;     /* "auto" "own" "openblas"; NULL = auto */
@@ -84,6 +87,11 @@ struct be_stats {
     char kernels[32];         /* "avx2" */
     char f32_gemm[64];        /* "own" or "openblas (self-check passed)" ... */
 };
+
+/* Compute threads for this process: wanted, or (0) the processors it may use (affinity),
+ * lowered by the cgroup's CPU quota (v2 cpu.max, v1 cpu.cfs_*), at least 1. *out_spin:
+ * may that many threads busy-wait? Reads files: call before a sandbox. */
+unsigned be_host_threads(unsigned wanted, bool *out_spin);
 
 /* Makes a context of the named backend. Errors: RC_NOT_FOUND unknown backend
  * (the message lists those in this build), RC_UNSUPPORTED a cpu_level this

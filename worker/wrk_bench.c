@@ -358,15 +358,18 @@ static enum rc run(struct bench *b, int root_fd, enum wrk_sandbox_mode mode, jso
                    struct rc_err *err)
 {
     struct wrk_sandbox_report report;
+    bool spin;
     struct wrk_load_opts lo = {
         .cpu_level = b->cpu_level,
         .f32_gemm = b->f32_gemm,
         .kv_dtype = b->kv_dtype,
-        .n_threads = b->threads != 0 ? (uint32_t)b->threads : wrk_start_cpus(),
+        .n_threads = be_host_threads((unsigned)b->threads, &spin),
         .max_seqs = b->seqs > WRK_SEQS_DEFAULT ? (uint32_t)b->seqs : WRK_SEQS_DEFAULT,
         .seal = mode == WRK_SANDBOX_STRICT,
     };
     uint64_t t0;
+
+    lo.no_spin = !spin;
     enum rc rc = wrk_sandbox_apply(mode, -1, root_fd, lo.n_threads, &report, err);
 
     if (rc != RC_OK)

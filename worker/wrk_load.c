@@ -41,6 +41,7 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
     const struct be_opts be = {
         .backend = word(o->backend) != NULL ? o->backend : "cpu",
         .n_threads = o->n_threads,
+        .no_spin = o->no_spin,
         .workspace_bytes = o->workspace_bytes,
         .cpu_level = word(o->cpu_level),
         .f32_gemm = word(o->f32_gemm),

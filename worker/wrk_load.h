@@ -15,7 +15,8 @@ struct wrk_load_opts {
     const char *backend, *kv_dtype, *cpu_level, *f32_gemm;
     uint64_t weight_bytes, kv_bytes, workspace_bytes;
     uint32_t n_threads, max_seqs, ctx_tokens, batch_tokens;
-    bool seal; /* forbid new threads once the pool stands */
+    bool no_spin; /* as in struct be_opts */
+    bool seal;    /* forbid new threads once the pool stands */
     void (*progress)(void *user, const char *stage, uint64_t done, uint64_t total);
     void *user;
 };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "be.h"
 #include "wrk_bench.h"
 #include "wrk_doctor.h"
 #include "wrk_sandbox.h"
@@ -68,16 +69,18 @@ static int serve_main(int argc, char **argv)
     struct args a = {.sandbox = WRK_SANDBOX_STRICT};
     int i = parse_common(argc, argv, &a);
     struct wrk_serve_opts o;
+    bool spin;
 
     if (i != 0)
         return bad(argv[i]);
     signal(SIGPIPE, SIG_IGN); /* a log line nobody reads is no reason to die */
     o = (struct wrk_serve_opts){
         .sandbox = a.sandbox,
-        .n_threads = a.threads != 0 ? a.threads : wrk_start_cpus(),
+        .n_threads = be_host_threads(a.threads, &spin), /* the sandbox hides the cgroup */
         .channel_fd = CHANNEL_FD,
         .root_fd = ROOT_FD,
     };
+    o.no_spin = !spin;
     return wrk_serve(&o);
 }
 
@@ -85,10 +88,11 @@ static int doctor_main(int argc, char **argv)
 {
     struct args a = {.sandbox = WRK_SANDBOX_STRICT};
     int i = parse_common(argc, argv, &a);
+    bool spin;
 
     if (i != 0)
         return bad(argv[i]);
-    return wrk_doctor(a.sandbox, a.threads != 0 ? a.threads : wrk_start_cpus());
+    return wrk_doctor(a.sandbox, be_host_threads(a.threads, &spin));
 }
 
 static int version_main(int argc, char **argv)

@@ -141,6 +141,7 @@ static enum rc load(struct wrk *w, struct rc_err *why)
         .kv_bytes = b->kv_bytes,
         .workspace_bytes = b->workspace_bytes,
         .n_threads = b->threads != 0 ? b->threads : w->o->n_threads,
+        .no_spin = w->o->no_spin,
         .max_seqs = b->max_seqs,
         .ctx_tokens = b->ctx_tokens,
         .batch_tokens = b->batch_tokens,

@@ -18,6 +18,7 @@ enum wrk_exit {
 struct wrk_serve_opts {
     enum wrk_sandbox_mode sandbox;
     unsigned n_threads; /* >= 1 */
+    bool no_spin;       /* as in struct be_opts */
     int channel_fd, root_fd;
 };
 

@@ -8,10 +8,6 @@
 #include "wrk_start.h"
 
 #include <dirent.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -81,82 +77,4 @@ unsigned wrk_start_count_threads(void)
             n++;
     closedir(d);
     return n;
-}
-
-/* First line of a small file; false when it cannot be read. */
-static bool read_line(const char *path, char *buf, size_t cap)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (f == NULL)
-        return false;
-    ok = fgets(buf, (int)cap, f) != NULL;
-    fclose(f);
-    return ok;
-}
-
-/* Processors of quota/period, rounded up; 0 = no limit there. */
-static unsigned quota_v2(const char *dir)
-{
-    char path[512], line[64];
-    long long quota, period;
-
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", dir);
-    if (!read_line(path, line, sizeof(line)) || sscanf(line, "%lld %lld", &quota, &period) != 2 ||
-        quota <= 0 || period <= 0)
-        return 0;
-    return (unsigned)((quota + period - 1) / period);
-}
-
-static unsigned quota_v1(void)
-{
-    char line[64];
-    long long quota = 0, period = 0;
-
-    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", line, sizeof(line)))
-        quota = atoll(line);
-    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", line, sizeof(line)))
-        period = atoll(line);
-    return quota > 0 && period > 0 ? (unsigned)((quota + period - 1) / period) : 0;
-}
-
-/* The tightest quota of our cgroup and its parents. */
-static unsigned cgroup_cpus(void)
-{
-    char dir[256] = "", line[320];
-    unsigned best = 0, q;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::", 3) == 0 && strlen(line + 3) < sizeof(dir))
-            strcpy(dir, line + 3);
-    }
-    if (f != NULL)
-        fclose(f);
-    for (;;) {
-        char *slash;
-        if ((q = quota_v2(dir)) != 0 && (best == 0 || q < best))
-            best = q;
-        if ((slash = strrchr(dir, '/')) == NULL)
-            break;
-        *slash = '\0';
-    }
-    if ((q = quota_v1()) != 0 && (best == 0 || q < best))
-        best = q;
-    return best;
-}
-
-unsigned wrk_start_cpus(void)
-{
-    unsigned long mask[MASK_WORDS] = {0};
-    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof(mask), mask);
-    unsigned n = 0, q = cgroup_cpus();
-
-    for (long i = 0; i < bytes / (long)sizeof(mask[0]); i++)
-        n += (unsigned)__builtin_popcountl(mask[i]);
-    if (n == 0)
-        n = 1;
-    return q != 0 && q < n ? q : n;
 }

@@ -1,4 +1,4 @@
-/* wrk_start.h - one thread at main(), and how many the worker may use.
+/* wrk_start.h - one thread at main().
  *
  * OpenBLAS starts its threads in a library constructor, before main(). Landlock
  * and capabilities are per thread, so such a thread would stay outside the
@@ -14,9 +14,5 @@ void wrk_start_restore(void);
 
 /* Threads of this process now; 0 when /proc cannot say. Before the sandbox. */
 unsigned wrk_start_count_threads(void);
-
-/* Processors this process may use: affinity, lowered by the cgroup's CPU quota
- * (v2 cpu.max, v1 cpu.cfs_*), at least 1. Reads files: call before the sandbox. */
-unsigned wrk_start_cpus(void);
 
 #endif

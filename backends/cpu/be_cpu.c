@@ -74,7 +74,8 @@ static enum rc ctx_new(struct be_ctx **out, const struct be_opts *o, struct rc_e
     base = &c->base;
     if ((rc = choose_level(o->cpu_level, &c->kern, err)) != RC_OK)
         goto out;
-    c->n_threads = be_cpu_threads(o->n_threads, &spin);
+    c->n_threads = be_host_threads(o->n_threads, &spin);
+    spin = spin && !o->no_spin;
     if ((rc = be_cpu_blas_choose(c, o->f32_gemm, err)) != RC_OK)
         goto out;
     c->scratch_bytes = (size_t)c->n_threads * BE_CPU_SCRATCH;

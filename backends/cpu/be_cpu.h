@@ -233,9 +233,6 @@ void be_cpu_free(struct be_cpu_ctx *c, enum be_cpu_mem kind, void *p, size_t n_b
 
 /* be_cpu_topo.c */
 bool be_cpu_has(const char *level);
-/* CPUs this process may use: affinity, cut by the cgroup's quota. *out_spin is
- * false when the quota is below the threads, where spinning would eat it. */
-unsigned be_cpu_threads(unsigned wanted, bool *out_spin);
 /* The two parsers, for tests: v2 "max 100000" / "50000 100000"; < 0 = no quota. */
 double be_cpu_quota_v2(const char *text);
 double be_cpu_quota_v1(const char *quota, const char *period);

@@ -137,7 +137,7 @@ static double cgroup_quota(void)
     return best;
 }
 
-unsigned be_cpu_threads(unsigned wanted, bool *out_spin)
+unsigned be_host_threads(unsigned wanted, bool *out_spin)
 {
     cpu_set_t set;
     unsigned cpus = 1, threads;

@@ -105,7 +105,7 @@ static void affinity_bounds_the_threads(void **state)
     unsigned n;
 
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    n = be_cpu_threads(0, &spin);
+    n = be_host_threads(0, &spin);
     assert_true(n >= 1 && n <= (unsigned)CPU_COUNT(&all));
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE; i++) {
@@ -115,8 +115,8 @@ static void affinity_bounds_the_threads(void **state)
         }
     }
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-    assert_int_equal(be_cpu_threads(0, &spin), 1);
-    assert_int_equal(be_cpu_threads(3, &spin), 3); /* asked for: given, but */
+    assert_int_equal(be_host_threads(0, &spin), 1);
+    assert_int_equal(be_host_threads(3, &spin), 3); /* asked for: given, but */
     assert_false(spin);                            /* never spinning */
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
