@@ -64,6 +64,33 @@ void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out)
     ctx->ops->stats(ctx, out);
 }
 
+void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (ctx->ops->kstats)
+        ctx->ops->kstats(ctx, out);
+}
+
+const char *be_kroute_name(enum be_kroute_kind k)
+{
+    static const char *const words[BE_KROUTE_COUNT] = {"jit",     "exact", "bucket",
+                                                       "library", "hand",  "reference"};
+
+    return (unsigned)k < BE_KROUTE_COUNT ? words[k] : "unknown";
+}
+
+bool be_can_sample(const struct be_ctx *ctx)
+{
+    return ctx->ops->sample != NULL;
+}
+
+enum rc be_sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
+{
+    if (!ctx->ops->sample)
+        return rc_fail(err, RC_UNSUPPORTED, "backend '%s' does not sample", ctx->ops->name);
+    return ctx->ops->sample(ctx, a, err);
+}
+
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err)
 {
     return ctx->ops->sync ? ctx->ops->sync(ctx, err) : RC_OK;

@@ -28,18 +28,18 @@
 #include "rc.h"
 
 /* Values are ggml's type ids, so a GGUF file's number is our number. */
-#define BE_DTYPE_MAP(X)                                                        \
-    /*  name, id, values per block, bytes per block */                         \
-    X(F32, 0, 1, 4)                                                            \
-    X(F16, 1, 1, 2)                                                            \
-    X(Q4_0, 2, 32, 18)                                                         \
-    X(Q4_1, 3, 32, 20)                                                         \
-    X(Q5_0, 6, 32, 22)                                                         \
-    X(Q5_1, 7, 32, 24)                                                         \
-    X(Q8_0, 8, 32, 34)                                                         \
-    X(Q4_K, 12, 256, 144)                                                      \
-    X(Q5_K, 13, 256, 176)                                                      \
-    X(Q6_K, 14, 256, 210)                                                      \
+#define BE_DTYPE_MAP(X)                                \
+    /*  name, id, values per block, bytes per block */ \
+    X(F32, 0, 1, 4)                                    \
+    X(F16, 1, 1, 2)                                    \
+    X(Q4_0, 2, 32, 18)                                 \
+    X(Q4_1, 3, 32, 20)                                 \
+    X(Q5_0, 6, 32, 22)                                 \
+    X(Q5_1, 7, 32, 24)                                 \
+    X(Q8_0, 8, 32, 34)                                 \
+    X(Q4_K, 12, 256, 144)                              \
+    X(Q5_K, 13, 256, 176)                              \
+    X(Q6_K, 14, 256, 210)                              \
     X(BF16, 30, 1, 2)
 
 enum be_dtype {
@@ -55,8 +55,7 @@ uint32_t be_dtype_block(enum be_dtype t); /* values per block */
 uint32_t be_dtype_block_bytes(enum be_dtype t);
 /* Bytes of n_rows x n_cols; false when n_cols is no multiple of the block or the
  * product overflows. */
-bool be_dtype_bytes(enum be_dtype t, uint64_t n_rows, uint64_t n_cols,
-                    uint64_t *out_bytes);
+bool be_dtype_bytes(enum be_dtype t, uint64_t n_rows, uint64_t n_cols, uint64_t *out_bytes);
 /* Exact values of n consecutive elements (n a multiple of the block). Plain C,
  * evaluated left to right in f32 without contraction; the oracle of all faster
  * paths. Source: engine.md 2.3. */
@@ -68,24 +67,63 @@ struct be_tensor; /* f32 activations [cap_rows, n_cols] */
 struct be_kv;     /* paged key/value cache of all layers */
 
 struct be_opts {
-    const char *backend;      /* "cpu" */
-    int device;               /* index, 0 for cpu */
-    unsigned n_threads;       /* 0 = be_host_threads */
-    bool no_spin;             /* more threads than the quota bears: park, never spin.
-                                 Set from be_host_threads where a sandbox will hide the
-                                 cgroup's files from be_ctx_new */
-    size_t workspace_bytes;   /* upper bound of activations and scratch; 0 = none */
-    const char *cpu_level;    /* "auto" "c" "avx2" "avx512"; NULL = auto */
-    const char *f32_gemm;     /* "auto" "own" "openblas"; NULL = auto */
+    const char *backend;    /* "cpu" "cuda" */
+    int device;             /* index, 0 for cpu */
+    unsigned n_threads;     /* 0 = be_host_threads */
+    bool no_spin;           /* more threads than the quota bears: park, never spin.
+                               Set from be_host_threads where a sandbox will hide the
+                               cgroup's files from be_ctx_new */
+    size_t workspace_bytes; /* upper bound of activations and scratch; 0 = none */
+    const char *cpu_level;  /* "auto" "c" "avx2" "avx512"; NULL = auto */
+    const char *f32_gemm;   /* "auto" "own" "openblas"; NULL = auto */
+    /* devices with generated kernels only (cuda) */
+    const char *compute;       /* products of float weights: "exact_f32" (NULL), "tf32", "f16";
+                                  f16 also keeps activations in f16 */
+    const char *jit;           /* "off" (NULL) "guarded" "exact" "profile" */
+    const char *jit_cache_dir; /* NULL = none: what is compiled is compiled anew */
+    uint64_t jit_cache_bytes;  /* cap of that directory; 0 = 1 GiB */
+    const char *library;       /* dense float products: "auto" (NULL) "off" (never cuBLASLt) */
 };
 
 struct be_stats {
     uint64_t weight_bytes, kv_bytes, workspace_bytes;
-    uint64_t hot_allocs;      /* allocations after be_ctx_seal */
-    uint64_t ops;             /* operations run */
+    uint64_t hot_allocs; /* allocations after be_ctx_seal */
+    uint64_t ops;        /* operations run */
     unsigned n_threads;
-    char kernels[32];         /* "avx2" */
-    char f32_gemm[64];        /* "own" or "openblas (self-check passed)" ... */
+    char kernels[32];      /* "avx2" */
+    char f32_gemm[64];     /* "own" or "openblas (self-check passed)" ... */
+    char device[64];       /* "NVIDIA H200 (sm_90, driver 580.159)"; "" for cpu */
+    uint64_t device_bytes; /* of arenas on the device; 0 for cpu */
+};
+
+/* How operations reached the device (backends with generated kernels; all 0 for
+ * cpu). Source: engine.md 1.6, 1.7. */
+enum be_kroute_kind {
+    BE_KROUTE_JIT,       /* exact run-time compiled winner */
+    BE_KROUTE_EXACT,     /* bundled, made for this very shape */
+    BE_KROUTE_BUCKET,    /* bundled, made for a range of shapes */
+    BE_KROUTE_LIBRARY,   /* cuBLASLt */
+    BE_KROUTE_HAND,      /* hand-written */
+    BE_KROUTE_REFERENCE, /* computed by the CPU: a fallback */
+    BE_KROUTE_COUNT
+};
+const char *
+be_kroute_name(enum be_kroute_kind k); /* "jit" "exact" "bucket" "library" "hand" "reference" */
+
+#define BE_KSTAT_FORMATS 12
+struct be_kstats {
+    uint64_t dispatch[BE_KROUTE_COUNT];
+    /* linear dispatches by weight format, in the order of BE_DTYPE_MAP */
+    uint64_t by_format[BE_KSTAT_FORMATS];
+    uint64_t missing_artifacts; /* a planned kernel that is not in the artifact set */
+    uint64_t wiring_failures;   /* planned and present, yet not launched */
+    uint64_t decode_fallbacks, slow_fallbacks;
+    uint64_t fused; /* operations that a fusion saved */
+    uint64_t graph_captures, graph_replays, graph_evictions, stream_steps;
+    uint64_t syncs, h2d_bytes, d2h_bytes;
+    uint64_t jit_compiles, jit_failures, jit_hits, jit_misses, jit_corrupt, jit_stores,
+        jit_evictions, jit_quarantined, jit_active;
+    uint64_t hot_compiles; /* compilations after be_ctx_seal; tests hold it at 0 */
 };
 
 /* Compute threads for this process: wanted, or (0) the processors it may use (affinity),
@@ -96,12 +134,13 @@ unsigned be_host_threads(unsigned wanted, bool *out_spin);
 /* Makes a context of the named backend. Errors: RC_NOT_FOUND unknown backend
  * (the message lists those in this build), RC_UNSUPPORTED a cpu_level this
  * processor lacks, RC_NOMEM. */
-enum rc be_ctx_new(struct be_ctx **out, const struct be_opts *o,
-                   struct rc_err *err);
+enum rc be_ctx_new(struct be_ctx **out, const struct be_opts *o, struct rc_err *err);
 void be_ctx_free(struct be_ctx **ctx);
 /* From now on every allocation is a hot-path fault, see above. */
 void be_ctx_seal(struct be_ctx *ctx);
 void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out);
+/* Zeros for a backend without generated kernels. */
+void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err);
 /* NULL-ended list of backend names in this build. */
 const char *const *be_names(void);
@@ -115,18 +154,18 @@ enum be_use {
 };
 
 struct be_weight_desc {
-    const char *name;   /* for messages; copied */
+    const char *name; /* for messages; copied */
     enum be_dtype dtype;
     uint64_t n_rows, n_cols;
-    const void *data;   /* n_rows x n_cols packed; stays mapped and unchanged as
-                           long as the weight lives (the backend may borrow it) */
+    const void *data; /* n_rows x n_cols packed; stays mapped and unchanged as
+                         long as the weight lives (the backend may borrow it) */
     size_t n_bytes;
-    unsigned use;       /* enum be_use, or'ed (tied embedding: LINEAR|EMBED) */
+    unsigned use; /* enum be_use, or'ed (tied embedding: LINEAR|EMBED) */
 };
 
 /* Errors: RC_UNSUPPORTED for a (dtype, use) pair this backend lacks. */
-enum rc be_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d,
-                      struct be_weight **out, struct rc_err *err);
+enum rc be_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d, struct be_weight **out,
+                      struct rc_err *err);
 void be_weight_free(struct be_ctx *ctx, struct be_weight **w);
 /* Asked for the whole model before any weight is made. */
 bool be_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use);
@@ -136,11 +175,10 @@ bool be_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use);
 enum rc be_tensor_new(struct be_ctx *ctx, uint32_t cap_rows, uint32_t n_cols,
                       struct be_tensor **out, struct rc_err *err);
 void be_tensor_free(struct be_ctx *ctx, struct be_tensor **t);
-enum rc be_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t row,
-                        uint32_t n_rows, const float *src, struct rc_err *err);
-enum rc be_tensor_read(struct be_ctx *ctx, const struct be_tensor *t,
-                       uint32_t row, uint32_t n_rows, float *dst,
-                       struct rc_err *err);
+enum rc be_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t row, uint32_t n_rows,
+                        const float *src, struct rc_err *err);
+enum rc be_tensor_read(struct be_ctx *ctx, const struct be_tensor *t, uint32_t row, uint32_t n_rows,
+                       float *dst, struct rc_err *err);
 /* Borrowed host pointer to row 0, good until the next op on the tensor; NULL
  * when the device's memory cannot be read by the host (then use _read). */
 const float *be_tensor_view(struct be_ctx *ctx, const struct be_tensor *t);
@@ -159,10 +197,10 @@ struct be_kv_desc {
     uint32_t n_layers, n_classes, page_tokens; /* page_tokens: 16..256, power of 2 */
     const struct be_kv_layer *layers;
     uint32_t n_pages[BE_KV_CLASSES];
-    enum be_dtype dtype;                       /* BE_F16 or BE_F32 */
+    enum be_dtype dtype; /* BE_F16 or BE_F32; cuda also BE_Q8_0 */
 };
-enum rc be_kv_new(struct be_ctx *ctx, const struct be_kv_desc *d,
-                  struct be_kv **out, struct rc_err *err);
+enum rc be_kv_new(struct be_ctx *ctx, const struct be_kv_desc *d, struct be_kv **out,
+                  struct rc_err *err);
 void be_kv_free(struct be_ctx *ctx, struct be_kv **kv);
 /* Bytes of one page of class cls; 0 on overflow or nonsense. */
 uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls);
@@ -201,8 +239,7 @@ struct be_rms_norm_args {
     uint32_t n;
     float eps;
 };
-enum rc be_rms_norm(struct be_ctx *, const struct be_rms_norm_args *,
-                    struct rc_err *);
+enum rc be_rms_norm(struct be_ctx *, const struct be_rms_norm_args *, struct rc_err *);
 
 /* out = (z - mean(z)) / sqrt(var(z) + eps) * w + b, z = x (+ add); population
  * variance.  Source: Ba et al. 2016. */
@@ -213,8 +250,7 @@ struct be_layer_norm_args {
     uint32_t n;
     float eps;
 };
-enum rc be_layer_norm(struct be_ctx *, const struct be_layer_norm_args *,
-                      struct rc_err *);
+enum rc be_layer_norm(struct be_ctx *, const struct be_layer_norm_args *, struct rc_err *);
 
 enum be_epi {
     BE_EPI_NONE,      /* out = x W^T + b */
@@ -237,8 +273,7 @@ struct be_linear_args {
     } part[3];
     enum be_epi epi;
 };
-enum rc be_linear(struct be_ctx *, const struct be_linear_args *,
-                  struct rc_err *);
+enum rc be_linear(struct be_ctx *, const struct be_linear_args *, struct rc_err *);
 
 /* In place on x [n, n_heads * head_dim]: optional RMS norm of each head (norm_w
  * [head_dim], or NULL), then half-split rotation by angle pos / factor *
@@ -262,8 +297,7 @@ struct be_kv_write_args {
     const struct be_seq *seqs;
     uint32_t n_seqs;
 };
-enum rc be_kv_write(struct be_ctx *, const struct be_kv_write_args *,
-                    struct rc_err *);
+enum rc be_kv_write(struct be_ctx *, const struct be_kv_write_args *, struct rc_err *);
 
 /* Causal attention of new rows over the cache (which already holds them).
  * q, out [n, n_heads * head_dim], may not overlap. window W > 0: only keys with
@@ -280,8 +314,7 @@ struct be_attention_args {
     const struct be_seq *seqs;
     uint32_t n_seqs;
 };
-enum rc be_attention(struct be_ctx *, const struct be_attention_args *,
-                     struct rc_err *);
+enum rc be_attention(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
 
 /* Attention inside packed sequences without a cache (encoders). Sequence s is
  * rows offsets[s] .. offsets[s+1]-1. q, out [n, n_heads*head_dim]; k, v
@@ -294,8 +327,7 @@ struct be_attention_packed_args {
     float scale;
     int32_t radius; /* -1 = all */
 };
-enum rc be_attention_packed(struct be_ctx *,
-                            const struct be_attention_packed_args *,
+enum rc be_attention_packed(struct be_ctx *, const struct be_attention_packed_args *,
                             struct rc_err *);
 
 /* out[i] = x[rows[i]]; rows host [n]. */
@@ -305,8 +337,7 @@ struct be_gather_args {
     uint32_t n;
     struct be_tensor *out;
 };
-enum rc be_gather(struct be_ctx *, const struct be_gather_args *,
-                  struct rc_err *);
+enum rc be_gather(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
 
 /* x = cap * tanh(x / cap), in place. */
 struct be_softcap_args {
@@ -314,8 +345,7 @@ struct be_softcap_args {
     uint32_t n;
     float cap;
 };
-enum rc be_softcap(struct be_ctx *, const struct be_softcap_args *,
-                   struct rc_err *);
+enum rc be_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
 
 /* Pools packed sequences: out[s] from rows offsets[s]..offsets[s+1]-1 (never
  * empty). kinds as in sentence-transformers; weighted: weights 1..T. */
@@ -343,7 +373,25 @@ struct be_argmax_args {
     uint32_t n;
     int32_t *out_ids;
 };
-enum rc be_argmax(struct be_ctx *, const struct be_argmax_args *,
-                  struct rc_err *);
+enum rc be_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
+
+/* Draws one id per row of logits on the device, as worker/wrk_sample.c defines it: scale by 1 /
+ * temperature, keep the top_k largest, softmax, keep the smallest set of mass >= top_p, drop what
+ * is below min_p times the largest, draw with u. temperature 0: arg-max. out_ids host [n]; -1: this
+ * row needs the host (its top_p set may not fit the device's candidates). Errors: RC_UNSUPPORTED
+ * when the backend has none (ask be_can_sample first). */
+struct be_sample_row {
+    float temperature, top_p, min_p;
+    uint32_t top_k; /* 0 = all */
+    float u;        /* the row's one draw, [0, 1) */
+};
+struct be_sample_args {
+    const struct be_tensor *x;
+    uint32_t n;
+    const struct be_sample_row *rows;
+    int32_t *out_ids;
+};
+bool be_can_sample(const struct be_ctx *);
+enum rc be_sample(struct be_ctx *, const struct be_sample_args *, struct rc_err *);
 
 #endif

@@ -16,25 +16,23 @@ struct be_ctx {
 
 struct be_ops {
     const char *name;
-    enum rc (*ctx_new)(struct be_ctx **out, const struct be_opts *o,
-                       struct rc_err *err);
+    enum rc (*ctx_new)(struct be_ctx **out, const struct be_opts *o, struct rc_err *err);
     void (*ctx_free)(struct be_ctx **ctx);
     void (*stats)(const struct be_ctx *, struct be_stats *out);
     bool (*supports)(const struct be_ctx *, enum be_dtype, unsigned use);
     enum rc (*sync)(struct be_ctx *, struct rc_err *); /* optional: no-op */
-    enum rc (*weight_new)(struct be_ctx *, const struct be_weight_desc *,
-                          struct be_weight **, struct rc_err *);
+    enum rc (*weight_new)(struct be_ctx *, const struct be_weight_desc *, struct be_weight **,
+                          struct rc_err *);
     void (*weight_free)(struct be_ctx *, struct be_weight **);
-    enum rc (*tensor_new)(struct be_ctx *, uint32_t, uint32_t,
-                          struct be_tensor **, struct rc_err *);
+    enum rc (*tensor_new)(struct be_ctx *, uint32_t, uint32_t, struct be_tensor **,
+                          struct rc_err *);
     void (*tensor_free)(struct be_ctx *, struct be_tensor **);
-    enum rc (*tensor_write)(struct be_ctx *, struct be_tensor *, uint32_t,
-                            uint32_t, const float *, struct rc_err *);
-    enum rc (*tensor_read)(struct be_ctx *, const struct be_tensor *, uint32_t,
-                           uint32_t, float *, struct rc_err *);
+    enum rc (*tensor_write)(struct be_ctx *, struct be_tensor *, uint32_t, uint32_t, const float *,
+                            struct rc_err *);
+    enum rc (*tensor_read)(struct be_ctx *, const struct be_tensor *, uint32_t, uint32_t, float *,
+                           struct rc_err *);
     const float *(*tensor_view)(struct be_ctx *, const struct be_tensor *);
-    enum rc (*kv_new)(struct be_ctx *, const struct be_kv_desc *,
-                      struct be_kv **, struct rc_err *);
+    enum rc (*kv_new)(struct be_ctx *, const struct be_kv_desc *, struct be_kv **, struct rc_err *);
     void (*kv_free)(struct be_ctx *, struct be_kv **);
     enum rc (*embed)(struct be_ctx *, const struct be_embed_args *, struct rc_err *);
     enum rc (*rms_norm)(struct be_ctx *, const struct be_rms_norm_args *, struct rc_err *);
@@ -43,11 +41,15 @@ struct be_ops {
     enum rc (*rope)(struct be_ctx *, const struct be_rope_args *, struct rc_err *);
     enum rc (*kv_write)(struct be_ctx *, const struct be_kv_write_args *, struct rc_err *);
     enum rc (*attention)(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
-    enum rc (*attention_packed)(struct be_ctx *, const struct be_attention_packed_args *, struct rc_err *);
+    enum rc (*attention_packed)(struct be_ctx *, const struct be_attention_packed_args *,
+                                struct rc_err *);
     enum rc (*gather)(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
     enum rc (*softcap)(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
     enum rc (*pool)(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
     enum rc (*argmax)(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
+    enum rc (*sample)(struct be_ctx *, const struct be_sample_args *,
+                      struct rc_err *);                           /* optional: none */
+    void (*kstats)(const struct be_ctx *, struct be_kstats *out); /* optional: zeros */
 };
 
 extern const struct be_ops be_cpu_ops;

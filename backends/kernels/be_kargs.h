@@ -1,0 +1,188 @@
+/* be_kargs.h - the words host code and device kernels share.
+ *
+ * Every kernel takes exactly one of these structs by value; the same text is put in
+ * front of each generated library, so this file includes nothing, is plain C, CUDA C
+ * and (through be_kmetal) Metal, and holds only fixed-width unsigned, int and float
+ * fields and kx_p, a device address. Scalars a kernel needs are here; arrays that change with
+ * each step (ids, positions, sequences, page tables) lie in device memory and are
+ * pointed to. All matrices are row-major and dense: the row stride is the number of
+ * columns. Activation tensors are f32, or f16 when the context computes in f16 (a
+ * field *_t says which).
+ */
+#ifndef INFERD_BE_KARGS_H
+#define INFERD_BE_KARGS_H
+
+#define kx_p unsigned long long
+#define kx_u unsigned int
+
+/* element type of an activation tensor */
+#define KX_F32 0u
+#define KX_F16 1u
+
+/* Longest sums are taken in KX_SLICES interleaved parts, whatever the kernel:
+ * block b of a row (a quantization block, or KX_CHUNK float columns) belongs to
+ * slice b % KX_SLICES; a slice adds its blocks in ascending order; the slices are
+ * folded as a butterfly: s[i] += s[i ^ 4], then ^ 2, then ^ 1. That order is the equality
+ * contract: mat-vec, small batch and mat-mat give the same bits. */
+#define KX_SLICES 8u
+#define KX_CHUNK 8u
+/* Attention takes its keys in splits of KX_SPLIT positions, aligned at position 0
+ * (at the sequence's first row where there is no cache), each from a fresh (m, l, a);
+ * splits are folded in ascending order. A split goes through its keys in
+ * tiles whose size depends on head_dim and arithmetic only. A masked tile or split is an exact
+ * no-op. */
+#define KX_SPLIT 256u
+
+/* epilogues of a linear (values of enum be_epi) */
+#define KX_EPI_NONE 0u
+#define KX_EPI_GELU_ERF 1u
+#define KX_EPI_GELU_TANH 2u
+#define KX_EPI_ADD 3u
+#define KX_EPI_GEGLU 4u
+
+/* Activation rows as int8: enc Q8_0 one scale per 32, enc Q8_K one per 256.
+ *   xq int8 [n, k]; xd f32 [n, k / 32 or k / 256]; xs int32 [n, k / 32], the sum of
+ *   the codes of each 32 columns (both encodings). */
+#define KX_ENC_Q8_0 0u
+#define KX_ENC_Q8_K 1u
+struct kx_quant {
+    kx_p x, xq, xd, xs;
+    kx_u x_t, enc, n, k;
+};
+
+/* out_i = epilogue(x W_i^T + b_i). w[i][*]: planes of part i (be_klayout). Float
+ * formats read x, quantized ones xq xd xs. b[i] f32 or 0. */
+struct kx_linear {
+    kx_p x, xq, xd, xs;
+    kx_p w[3][4];
+    kx_p b[3];
+    kx_p out[3];
+    kx_u n_out[3];
+    kx_u n, k, n_parts, epi, x_t, out_t;
+};
+
+/* The file's blocks [n_rows, k] to planes; src raw bytes of whole rows, row0 the
+ * first row's index in the matrix, dst[*] the planes of the whole matrix. */
+struct kx_repack {
+    kx_p src, dst[4];
+    kx_u row0, n_rows, k, pad;
+};
+
+/* out[r] = scale * table[ids[r]] (+ out[r]); table as the file has it (raw blocks or
+ * floats; embedding tables keep their own raw copy unless planes[] serve: see
+ * be_klayout); planes of the weight. */
+struct kx_embed {
+    kx_p w[4];
+    kx_p ids; /* int32 [n] */
+    kx_p out;
+    kx_u n, k, out_t, accumulate;
+    float scale;
+};
+
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
+    kx_p x, add, w, b, out;
+    kx_u n, k, x_t, add_t, out_t;
+    float eps;
+    kx_p xq, xd, xs; /* not 0: also the row as int8, enc below (fused quantization) */
+    kx_u enc, pad;
+};
+
+struct kx_rope {
+    kx_p x;    /* [n, n_heads, head_dim], in place */
+    kx_p pos;  /* int32 [n] */
+    kx_p w;    /* f32 [head_dim] or 0 */
+    kx_p freq; /* f64 [head_dim / 2]: theta^(-2i/head_dim) / factor, made by the host; 0 = norm only
+                */
+    kx_u n, n_heads, head_dim, x_t;
+    float eps;
+    kx_u pad;
+};
+
+/* Key/value cache of one layer. Address of (page, head, slot): base + page *
+ * page_stride + (head * page_tokens + slot) * row bytes; row = head_dim values of f32
+ * or f16, or for q8_0 head_dim codes, with the scales (half, one per 32) at base +
+ * page * page_stride + scales_at + ((head * page_tokens + slot) * head_dim / 32) * 2. */
+struct kx_kv {
+    kx_p k, v;
+    unsigned long long page_stride;
+    kx_u scales_at, dtype; /* enum be_dtype: F32 0, F16 1, Q8_0 8 */
+    kx_u page_tokens, n_kv_heads, head_dim, pad;
+};
+/* A sequence's rows of this pass, in device memory. The page of position p is
+ * pages[page0 + p / page_tokens], or -1 = let go (never read). */
+struct kx_seq {
+    kx_u row0, n_rows, pos0, page0;
+};
+struct kx_kv_write {
+    struct kx_kv kv;
+    kx_p k, v; /* [n, n_kv_heads * head_dim] */
+    kx_p seqs, pages;
+    kx_p row_seq; /* uint32 [n]: the sequence of each row */
+    kx_u n, x_t;
+};
+
+/* A query tile: rows r0 .. r0 + n - 1 (of the batch) of sequence seq, n <= the kernel's rows. */
+struct kx_qtile {
+    kx_u seq, r0, n, pad;
+};
+/* Paged causal attention. Split kernels write m, l f32 [n_rows, n_heads, n_splits] and a f32
+ * [n_rows, n_heads, n_splits, head_dim]; the merge kernel folds splits 0..n_splits-1 (those a
+ * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
+ * One-pass kernels fold inside and write out; both give the same bits. */
+struct kx_attn {
+    struct kx_kv kv;
+    kx_p q, out;
+    kx_p seqs, pages, tiles;
+    kx_p part_m, part_l, part_a;
+    kx_u n_tiles, n_rows, n_heads, n_splits;
+    kx_u window, x_t;
+    float scale;
+    kx_u pad;
+};
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. */
+struct kx_attn_packed {
+    kx_p q, k, v, out, off, tiles;
+    kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
+    /* columns between two rows of q, k, v: lets them lie in one packed tensor */
+    kx_u q_stride, kv_stride;
+    float scale;
+    int radius;
+};
+
+struct kx_gather {
+    kx_p x, rows, out; /* rows int32 [n] */
+    kx_u n, k, t, pad;
+};
+struct kx_softcap {
+    kx_p x;
+    kx_u n, k, t;
+    float cap;
+};
+struct kx_pool {
+    kx_p x, off, out; /* off uint32 [n_seqs + 1]; kind: enum be_pool */
+    kx_u n_seqs, k, x_t, kind;
+};
+struct kx_argmax {
+    kx_p x, out; /* int32 [n] */
+    kx_u n, k, x_t, pad;
+    kx_p part; /* scratch: struct {float v; int i} [n, parts] */
+    kx_u parts, pad2;
+};
+/* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
+struct kx_sample_row {
+    float inv_temperature, top_p, min_p, u; /* u in [0, 1): the row's one draw */
+    kx_u top_k, pad0, pad1, pad2;           /* 1 .. KX_SAMPLE_TOP */
+};
+#define KX_SAMPLE_TOP 1024u
+struct kx_sample {
+    kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
+    kx_u n, k, x_t, pad;
+    unsigned long long scratch_row; /* bytes of scratch per row */
+};
+struct kx_convert { /* f32 <-> f16, n elements */
+    kx_p src, dst;
+    unsigned long long n;
+    kx_u from_t, to_t;
+};
+
+#endif
