@@ -12,8 +12,10 @@
 #ifndef INFERD_BE_KARGS_H
 #define INFERD_BE_KARGS_H
 
+#ifndef kx_p /* Metal has other words */
 #define kx_p unsigned long long
 #define kx_u unsigned int
+#endif
 
 /* element type of an activation tensor */
 #define KX_F32 0u
@@ -104,7 +106,7 @@ struct kx_rope {
  * page * page_stride + scales_at + ((head * page_tokens + slot) * head_dim / 32) * 2. */
 struct kx_kv {
     kx_p k, v;
-    unsigned long long page_stride;
+    kx_p page_stride;
     kx_u scales_at, dtype; /* enum be_dtype: F32 0, F16 1, Q8_0 8 */
     kx_u page_tokens, n_kv_heads, head_dim, pad;
 };
@@ -177,11 +179,11 @@ struct kx_sample_row {
 struct kx_sample {
     kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
     kx_u n, k, x_t, pad;
-    unsigned long long scratch_row; /* bytes of scratch per row */
+    kx_p scratch_row; /* bytes of scratch per row */
 };
 struct kx_convert { /* f32 <-> f16, n elements */
     kx_p src, dst;
-    unsigned long long n;
+    kx_p n;
     kx_u from_t, to_t;
 };
 

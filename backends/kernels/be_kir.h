@@ -24,7 +24,7 @@ enum be_knode_kind {
     BE_KN_FMA,        /* dst += a . b, ascending columns, one fma each */
     BE_KN_DP4A,       /* dst += scale * (integer dot of blocks a, b); see be_cpu_refq.c */
     BE_KN_MMA,        /* as DP4A or FMA, on tensor cores; imm: enum be_kmma */
-    BE_KN_REDUCE,     /* dst <- a folded; imm: enum be_kred; imm2: over slices | row */
+    BE_KN_REDUCE,     /* dst <- a folded; imm: enum be_kred; imm2: enum be_kaxis */
     BE_KN_BIAS,
     BE_KN_ACT, /* ACT imm: enum be_epi, 0xff = run time */
     BE_KN_MUL,
@@ -46,7 +46,7 @@ enum be_knode_kind {
     BE_KN_POOL,
     BE_KN_ARGMAX,
     BE_KN_SAMPLE,
-    BE_KN_STORE, /* a -> output; imm: enum be_kact or output plane */
+    BE_KN_STORE, /* a -> output plane imm2; imm: enum be_kact */
     BE_KN_COUNT
 };
 enum be_kunit { BE_KU_ELEM = 1, BE_KU_ROW, BE_KU_HEAD_ROW, BE_KU_BLOCK };
@@ -54,9 +54,16 @@ enum be_kaxis { BE_KA_K = 1, BE_KA_SPLIT, BE_KA_TILE, BE_KA_PART, BE_KA_ROWS };
 enum be_kred { BE_KR_SLICES = 1, BE_KR_SUM, BE_KR_SUM_SQ, BE_KR_MAX, BE_KR_ARGMAX };
 enum be_kmma { BE_KM_S8_16832 = 1, BE_KM_F16_16816, BE_KM_S8_8816, BE_KM_F16_1688 };
 
+/* The value dst lies in shared memory: threads other than the writer read it. */
+#define BE_KF_SHARED 1
+
+/* dst, a, b: numbers of values, 0 = none. An accumulator (dst of FMA, DP4A, MMA, PV) is
+ * zero when the innermost loop around it begins; other nodes overwrite dst. REDUCE: imm2 is the
+ * enum be_kaxis folded over, STORE: imm the enum be_kact written, imm2 the output plane (0
+ * upwards). Only GRID and LOOP have children. */
 struct be_knode {
     uint8_t kind, depth; /* depth: children of a node follow it with depth + 1 */
-    uint8_t dst, a, b, pad;
+    uint8_t dst, a, b, flags;
     uint32_t imm, imm2;
 };
 
@@ -72,6 +79,7 @@ struct be_kir {
     uint32_t n_nodes;
     struct be_knode node[BE_KIR_MAX_NODES];
 };
+const char *be_knode_name(unsigned kind);             /* "LOAD_BLOCK"; "unknown" */
 void be_kir_add(struct be_kir *k, struct be_knode n); /* overflow is found by the verifier */
 /* Trees well formed, every value written before read, exactly one STORE per output,
  * a BARRIER between a shared write and its read, threads a multiple of 32 and <= 1024, shared bytes
@@ -125,9 +133,12 @@ extern const struct be_kfamily be_kfam_linear, be_kfam_attn, be_kfam_rows;
 /* NULL-ended. */
 extern const struct be_kfamily *const be_kfamilies[];
 
-/* The whole catalog. */
+/* The whole catalog. family: by name, so a copy of an entry with fixed dimensions finds it too. */
 const struct be_kentry *be_kcat_find(const char *name);
 const struct be_kfamily *be_kcat_family(const struct be_kentry *e);
+/* Names, libraries and argument sizes sound; names unique; no two production entries with the same
+ * fixed dimensions serve one shape. RC_INTERNAL names the kernel. */
+enum rc be_kcat_check(const struct be_kfamily *const *families, struct rc_err *err);
 
 /* Device layout of a weight: up to 4 planes, each [n_rows, plane_row_bytes], each plane 256-byte
  * aligned. Owned by the linear family (be_klayout.c), used by repack, linear and embed kernels. */
