@@ -6,7 +6,8 @@
  * profile (guarded's work, never activated: reports what would win). All of it happens while a
  * model loads, inside a time budget; be_ctx_seal ends it: after that a compilation is an error and
  * counted (hot_compiles). A kernel that fails to compile, crashes the check or is wrong is
- * quarantined by key in the cache directory and not tried again. States: missing queued compiling
+ * quarantined by key in the cache directory and not tried again, and so is one during whose trial
+ * the process died twice. States: missing queued compiling
  * validating tuning eligible active rejected quarantined. Cache: engine.md 1.5 (88-byte header,
  * 0600 in 0700, temp + fsync + rename, corrupt = delete, count, miss; LRU to a byte cap; stale
  * temps reclaimed). The device is reached through struct be_kjit_dev, so all of it is tested
@@ -31,11 +32,13 @@ enum be_kjit_state {
 };
 bool be_kjit_mode_parse(const char *s, enum be_kjit_mode *out); /* NULL = off */
 
-/* What the subsystem needs of a device. compile: NVRTC (source to PTX or cubin, log on failure);
- * load/unload: module from image; check: run entry from module against the CPU executor on the
- * conformance inputs, RC_OK and the largest errors; time: median seconds of one launch of the
- * module's kernel (module NULL: of the bundled one) on the shape. All may fail; RC_INTERNAL from
- * load/check/time means the device is lost. */
+/* What the subsystem needs of a device. compile: NVRTC (source, NUL-terminated, to PTX or cubin;
+ * log on failure; opts are complete, "--gpu-architecture=sm_90" first); load/unload: module from
+ * image; check: run entry from module against the CPU executor on the conformance inputs, RC_OK and
+ * the largest errors, which be_kjit judges (0 for what is exact); time: median seconds of one
+ * launch of the module's kernel (fn NULL: of the bundled one, whose entry is passed) on the shape.
+ * All may fail; RC_INTERNAL from load/check/time means the device is lost. render: the entry's
+ * text, NULL = be_kcuda_text. */
 struct be_kjit_dev {
     void *user;
     const char *compiler_id; /* "nvrtc 12.4" ; NULL = no compiler here */
@@ -51,12 +54,14 @@ struct be_kjit_dev {
                      double *out_rel, struct rc_err *err);
     enum rc (*time)(void *user, const struct be_kentry *e, void *fn, double *out_seconds,
                     struct rc_err *err);
+    enum rc (*render)(void *user, const struct be_kentry *e, struct be_ktext *out,
+                      struct rc_err *err);
 };
 struct be_kjit_opts {
     enum be_kjit_mode mode;
     const char *cache_dir; /* NULL: no cache */
     uint64_t cache_bytes;  /* 0 = 1 GiB */
-    uint64_t budget_ms;    /* 0 = 300000 */
+    uint64_t budget_ms;    /* 0 = 300000; looked at before each kernel and each measurement */
 };
 struct be_kjit;
 enum rc be_kjit_new(struct be_kjit **out, const struct be_kjit_opts *o,
@@ -74,6 +79,7 @@ void be_kjit_seal(struct be_kjit *j);
 void *be_kjit_get(const struct be_kjit *j, const struct be_kdesc *exact);
 enum be_kjit_state be_kjit_state_get(const struct be_kjit *j, const struct be_kdesc *exact);
 const char *be_kjit_state_name(enum be_kjit_state s);
+/* Sets the jit_* fields and hot_compiles. */
 void be_kjit_stats(const struct be_kjit *j, struct be_kstats *io);
 /* One line per wanted kernel: name, state, speed-up, errors. Caller frees. */
 char *be_kjit_report(const struct be_kjit *j);
@@ -96,5 +102,6 @@ void be_kcache_stats(const struct be_kcache *c, struct be_kcache_stats *out);
 /* Header and payload of one cache file (the parser of foreign bytes, fuzzed). */
 enum rc be_kcache_parse(const uint8_t *p, size_t n, const uint8_t key[32], enum be_kcache_kind kind,
                         const uint8_t **payload, size_t *payload_n, struct rc_err *err);
+void be_kcache_del(struct be_kcache *c, const uint8_t key[32], enum be_kcache_kind kind);
 
 #endif
