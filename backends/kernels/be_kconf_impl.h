@@ -1,0 +1,143 @@
+/* be_kconf_impl.h - what the parts of the conformance runner share: a case, its
+ * buffers, the kinds of input. Private to be_kconf*.c. */
+#ifndef INFERD_BE_KCONF_IMPL_H
+#define INFERD_BE_KCONF_IMPL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "be_half.h"
+#include "be_kargs.h"
+#include "be_kconf.h"
+
+#define KC_MAX_BUFS 24
+#define KC_MAX_BINDS 40
+#define KC_ARGS_BYTES 512
+#define KC_GUARD 512 /* bytes in front of and behind each buffer that must stay as they are */
+
+enum kc_role {
+    KC_IN,     /* unchanged by the launch */
+    KC_OUT,    /* every element written */
+    KC_INOUT,  /* read and written (in place, accumulated) */
+    KC_PART,   /* written in part: what the oracle leaves alone stays as it was */
+    KC_SCRATCH /* anything */
+};
+enum kc_elem { KC_BYTE, KC_I8, KC_I32, KC_F16, KC_F32 };
+
+/* Kinds of input. */
+#define KC_INPUT_MAP(X)     \
+    X(RANDOM, "random")     \
+    X(ZERO, "zero")         \
+    X(ONE_HOT, "one-hot")   \
+    X(NEG_ZERO, "-0")       \
+    X(DENORMAL, "denormal") \
+    X(HUGE, "huge")         \
+    X(NAN_INF, "NaN+inf")   \
+    X(EXTREME, "extreme")   \
+    X(SATURATED, "saturated")
+enum kc_input {
+#define X(name, text) KC_##name,
+    KC_INPUT_MAP(X)
+#undef X
+        KC_INPUT_COUNT
+};
+
+struct kc_shape {
+    uint32_t rows, k, n, head_dim, q_heads, kv_heads, seq;
+};
+
+struct kc_buf {
+    uint8_t *init; /* contents before the launch; outputs are poisoned by the runner */
+    size_t n;
+    size_t at; /* in the image */
+    enum kc_role role;
+    enum kc_elem elem;
+};
+struct kc_bind {
+    uint32_t field; /* of the argument struct */
+    uint32_t buf;
+    size_t off;
+};
+
+struct kc_case {
+    const struct be_kentry *e;
+    const struct be_kfamily *fam;
+    const struct be_kfamily *const *families;
+    struct kc_shape s;
+    enum kc_input input;
+    uint32_t variant; /* meaning is the builder's; < kc_variants() */
+    uint64_t rng;
+    _Alignas(16) uint8_t args[KC_ARGS_BYTES];
+    struct kc_buf buf[KC_MAX_BUFS];
+    struct kc_bind bind[KC_MAX_BINDS];
+    uint32_t n_bufs, n_binds;
+    bool nomem, overflow; /* checked once, after building */
+    char what[96];        /* the variant in words */
+    /* rows of one input that map to rows of the outputs (0 = no such mapping): a changed
+     * element of row r may change outputs of row r only */
+    uint32_t reach_rows, reach_cols;
+    uint32_t reach_buf;
+};
+
+/* A buffer of n elements bound to the field at offset `field` of the argument struct; its
+ * index. contents start as zero. */
+uint32_t kc_add(struct kc_case *c, size_t field, size_t n, enum kc_elem elem, enum kc_role role);
+/* The same buffer (from byte off on) under another field. */
+void kc_bind_also(struct kc_case *c, size_t field, uint32_t buf, size_t off);
+static inline void *kc_data(struct kc_case *c, uint32_t buf)
+{
+    return c->buf[buf].init;
+}
+size_t kc_elem_bytes(enum kc_elem e);
+
+uint32_t kc_rnd(struct kc_case *c);
+uint32_t kc_below(struct kc_case *c, uint32_t n); /* [0, n) */
+float kc_normal(struct kc_case *c);
+/* rows x cols of the case's kind; type KX_F32 or KX_F16. */
+void kc_fill(struct kc_case *c, void *dst, uint32_t type, uint32_t rows, uint32_t cols);
+/* As kc_fill, always of kind RANDOM. */
+void kc_fill_plain(struct kc_case *c, void *dst, uint32_t type, uint32_t rows, uint32_t cols,
+                   float scale);
+/* Random valid blocks of a matrix; kinds EXTREME and SATURATED shape scales and codes. */
+void kc_fill_blocks(struct kc_case *c, enum be_dtype t, uint8_t *p, uint64_t rows, uint32_t cols);
+/* A tensor: kc_add + kc_fill. */
+uint32_t kc_tensor(struct kc_case *c, size_t field, uint32_t type, uint32_t rows, uint32_t cols,
+                   enum kc_role role);
+static inline enum kc_elem kc_elem_of(uint32_t type)
+{
+    return type == KX_F16 ? KC_F16 : KC_F32;
+}
+
+/* The i-th choice among what an enum be_kact says: ANY has both types. */
+uint32_t kc_type_count(uint8_t act);
+uint32_t kc_type_at(uint8_t act, uint32_t i);
+
+/* Builders, one per operation: the number of variants and one case. */
+struct kc_builder {
+    uint8_t op;
+    uint32_t args_bytes;
+    uint32_t (*variants)(const struct be_kentry *e);
+    void (*build)(struct kc_case *c);
+    uint32_t inputs;      /* bit per enum kc_input that has a defined result */
+    struct kc_shape base; /* wanted sizes of an ordinary case */
+    uint64_t (*work)(const struct kc_shape *s); /* multiply-adds of the oracle, roughly */
+};
+const struct kc_builder *kc_builder_get(uint8_t op);
+extern const struct kc_builder kc_rows_builders[], kc_linear_builders[], kc_attn_builders[];
+extern const uint32_t kc_n_rows_builders, kc_n_linear_builders, kc_n_attn_builders;
+
+/* Weight planes of a random matrix of type t, bound to four consecutive kx_p fields at
+ * `field`; made by the executor of the repack kernel. */
+void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, uint32_t cols);
+/* Activations x (rows x k, kind of the case) as int8, bound to xq xd xs by the executor of the
+ * quant kernel; enc KX_ENC_*. */
+void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint32_t enc,
+                  uint32_t rows, uint32_t k);
+
+/* A frozen picture of all buffers with guards; the runner's unit of upload and comparison. */
+size_t kc_layout(struct kc_case *c);
+void kc_image(const struct kc_case *c, uint8_t *img, size_t n, uint8_t poison);
+void kc_args(const struct kc_case *c, uint64_t base, uint8_t out[KC_ARGS_BYTES]);
+void kc_deinit(struct kc_case *c);
+
+#endif

@@ -1,0 +1,433 @@
+/* be_kconf_rows.c - conformance cases of the kernels that work on single rows.
+ *
+ * One builder per operation: buffers of the shape asked for, a variant (types, optional
+ * operands, aliasing) and inputs of the case's kind. Tests: tests/backends/test_be_kconf.c
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "be_kconf_impl.h"
+
+#define ALL_INPUTS ((1u << KC_INPUT_COUNT) - 1)
+
+/* The struct inside c->args, and a field's place in it. */
+#define ARGS(c, type) ((struct type *)(void *)(c)->args)
+#define AT(type, field) offsetof(struct type, field)
+
+#define SAY(c, ...) snprintf((c)->what, sizeof((c)->what), __VA_ARGS__)
+
+static const char *type_name(uint32_t t)
+{
+    return t == KX_F16 ? "f16" : "f32";
+}
+
+static void reach(struct kc_case *c, uint32_t buf, uint32_t rows, uint32_t cols)
+{
+    c->reach_buf = buf;
+    c->reach_rows = rows;
+    c->reach_cols = cols;
+}
+
+static uint64_t work_rows(const struct kc_shape *s)
+{
+    return (uint64_t)s->rows * s->k * 8;
+}
+
+/* ---------------------------------------------------------------- quant */
+
+static uint32_t quant_variants(const struct be_kentry *e)
+{
+    return kc_type_count(e->desc.act);
+}
+
+static void quant_build(struct kc_case *c)
+{
+    struct kx_quant *a = ARGS(c, kx_quant);
+    uint32_t x, block;
+
+    a->x_t = kc_type_at(c->e->desc.act, c->variant);
+    a->enc = c->e->desc.out == BE_KACT_Q8_K ? KX_ENC_Q8_K : KX_ENC_Q8_0;
+    a->n = c->s.rows;
+    block = a->enc == KX_ENC_Q8_K ? 256 : 32;
+    a->k = (c->s.k + block - 1) / block * block;
+    x = kc_tensor(c, AT(kx_quant, x), a->x_t, a->n, a->k, KC_IN);
+    kc_add(c, AT(kx_quant, xq), (size_t)a->n * a->k, KC_I8, KC_OUT);
+    kc_add(c, AT(kx_quant, xd), (size_t)a->n * (a->k / block), KC_F32, KC_OUT);
+    kc_add(c, AT(kx_quant, xs), (size_t)a->n * (a->k / 32), KC_I32, KC_OUT);
+    reach(c, x, a->n, a->k);
+    SAY(c, "x %s", type_name(a->x_t));
+}
+
+/* ---------------------------------------------------------------- embed */
+
+static uint32_t embed_variants(const struct be_kentry *e)
+{
+    return 2 * kc_type_count(e->desc.out);
+}
+
+static void embed_build(struct kc_case *c)
+{
+    struct kx_embed *a = ARGS(c, kx_embed);
+    uint32_t n_rows = c->s.n, ids;
+    int32_t *id;
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->out_t = kc_type_at(c->e->desc.out, c->variant / 2);
+    a->accumulate = c->variant % 2;
+    a->scale = c->variant % 2 ? 1.0f : 25.298221f; /* sqrt(640) */
+    kc_weight(c, AT(kx_embed, w), (enum be_dtype)c->e->desc.wfmt, n_rows, a->k);
+    ids = kc_add(c, AT(kx_embed, ids), a->n, KC_I32, KC_IN);
+    id = kc_data(c, ids);
+    for (uint32_t i = 0; id && i < a->n; i++) /* both ends, repeats, anything */
+        id[i] = (int32_t)(i == 0 ? n_rows - 1 : i == 1 ? 0 : kc_below(c, n_rows));
+    if (a->accumulate)
+        kc_tensor(c, AT(kx_embed, out), a->out_t, a->n, a->k, KC_INOUT);
+    else
+        kc_add(c, AT(kx_embed, out), (size_t)a->n * a->k, kc_elem_of(a->out_t), KC_OUT);
+    SAY(c, "out %s%s", type_name(a->out_t), a->accumulate ? " accumulate" : "");
+}
+
+/* ----------------------------------------------------------------- norms */
+
+enum { ADD_NONE, ADD_OTHER, ADD_IS_OUT, X_IS_OUT, ADD_KINDS };
+
+static bool fused_quant(const struct be_kdesc *d)
+{
+    return d->out == BE_KACT_Q8_0 || d->out == BE_KACT_Q8_K;
+}
+
+static uint32_t norm_variants(const struct be_kentry *e)
+{
+    return ADD_KINDS * kc_type_count(e->desc.act);
+}
+
+static void norm_build(struct kc_case *c)
+{
+    struct kx_norm *a = ARGS(c, kx_norm);
+    bool layer = c->e->desc.op == BE_KOP_LAYER_NORM;
+    uint32_t add = c->variant % ADD_KINDS, b, block;
+    static const char *const words[] = {"", " + add", " + add into add", " into x"};
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->x_t = kc_type_at(c->e->desc.act, c->variant / ADD_KINDS);
+    a->add_t = a->x_t;
+    a->out_t =
+        fused_quant(&c->e->desc) ? a->x_t : kc_type_at(c->e->desc.out, c->variant / ADD_KINDS);
+    a->eps = 1e-6f;
+    if (a->out_t != a->x_t && (add == ADD_IS_OUT || add == X_IS_OUT))
+        add = ADD_OTHER;
+    b = kc_tensor(c, AT(kx_norm, x), a->x_t, a->n, a->k, add == X_IS_OUT ? KC_INOUT : KC_IN);
+    if (add == X_IS_OUT)
+        kc_bind_also(c, AT(kx_norm, out), b, 0);
+    else
+        reach(c, b, a->n, a->k);
+    kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_norm, w), a->k, KC_F32, KC_IN)), KX_F32, 1, a->k,
+                  1);
+    if (layer)
+        kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_norm, b), a->k, KC_F32, KC_IN)), KX_F32, 1,
+                      a->k, 1);
+    if (add == ADD_OTHER || add == ADD_IS_OUT) {
+        b = kc_tensor(c, AT(kx_norm, add), a->add_t, a->n, a->k,
+                      add == ADD_IS_OUT ? KC_INOUT : KC_IN);
+        if (add == ADD_IS_OUT)
+            kc_bind_also(c, AT(kx_norm, out), b, 0);
+    }
+    if (add == ADD_NONE || add == ADD_OTHER)
+        kc_add(c, AT(kx_norm, out), (size_t)a->n * a->k, kc_elem_of(a->out_t), KC_OUT);
+    if (fused_quant(&c->e->desc)) {
+        a->enc = c->e->desc.out == BE_KACT_Q8_K ? KX_ENC_Q8_K : KX_ENC_Q8_0;
+        block = a->enc == KX_ENC_Q8_K ? 256 : 32;
+        kc_add(c, AT(kx_norm, xq), (size_t)a->n * a->k, KC_I8, KC_OUT);
+        kc_add(c, AT(kx_norm, xd), (size_t)a->n * (a->k / block), KC_F32, KC_OUT);
+        kc_add(c, AT(kx_norm, xs), (size_t)a->n * (a->k / 32), KC_I32, KC_OUT);
+    }
+    SAY(c, "%s%s", type_name(a->x_t), words[add]);
+}
+
+/* ------------------------------------------------------------------ rope */
+
+/* freq and norm weight, freq only, norm only */
+static uint32_t rope_variants(const struct be_kentry *e)
+{
+    return 3 * kc_type_count(e->desc.act);
+}
+
+static void rope_build(struct kc_case *c)
+{
+    struct kx_rope *a = ARGS(c, kx_rope);
+    uint32_t kind = c->variant % 3, half, b;
+    int32_t *pos;
+
+    a->n = c->s.rows;
+    a->n_heads = c->s.q_heads;
+    a->head_dim = c->s.head_dim;
+    a->x_t = kc_type_at(c->e->desc.act, c->variant / 3);
+    a->eps = 1e-6f;
+    half = a->head_dim / 2;
+    b = kc_tensor(c, AT(kx_rope, x), a->x_t, a->n, a->n_heads * a->head_dim, KC_INOUT);
+    (void)b;
+    pos = kc_data(c, kc_add(c, AT(kx_rope, pos), a->n, KC_I32, KC_IN));
+    for (uint32_t i = 0; pos && i < a->n; i++) /* position 0, the longest contexts, repeats */
+        pos[i] = (int32_t)(i == 0 ? 0 : i == 1 ? 131071 : i == 2 ? 1 : kc_below(c, 1u << (i % 18)));
+    if (kind != 1)
+        kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_rope, w), a->head_dim, KC_F32, KC_IN)), KX_F32,
+                      1, a->head_dim, 1);
+    if (kind != 2) {
+        double *f = kc_data(c, kc_add(c, AT(kx_rope, freq), (size_t)half * 8, KC_BYTE, KC_IN));
+        double theta = c->rng & 1 ? 1e6 : 1e4;
+
+        for (uint32_t i = 0; f && i < half; i++)
+            f[i] = pow(theta, -2.0 * i / a->head_dim) / (c->rng & 2 ? 8 : 1);
+    }
+    SAY(c, "%s %s", type_name(a->x_t),
+        kind == 0   ? "norm and rotation"
+        : kind == 1 ? "rotation"
+                    : "norm");
+}
+
+static uint64_t work_heads(const struct kc_shape *s)
+{
+    return (uint64_t)s->rows * s->q_heads * s->head_dim * 8;
+}
+
+/* ------------------------------------------- gather, softcap, convert */
+
+static uint32_t act_variants(const struct be_kentry *e)
+{
+    return kc_type_count(e->desc.act);
+}
+
+static void gather_build(struct kc_case *c)
+{
+    struct kx_gather *a = ARGS(c, kx_gather);
+    uint32_t n_src = c->s.rows + 3;
+    int32_t *rows;
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->t = kc_type_at(c->e->desc.act, c->variant);
+    kc_tensor(c, AT(kx_gather, x), a->t, n_src, a->k, KC_IN);
+    rows = kc_data(c, kc_add(c, AT(kx_gather, rows), a->n, KC_I32, KC_IN));
+    for (uint32_t i = 0; rows && i < a->n; i++)
+        rows[i] = (int32_t)(i == 0 ? n_src - 1 : kc_below(c, n_src));
+    kc_add(c, AT(kx_gather, out), (size_t)a->n * a->k, kc_elem_of(a->t), KC_OUT);
+    SAY(c, "%s", type_name(a->t));
+}
+
+static void softcap_build(struct kc_case *c)
+{
+    struct kx_softcap *a = ARGS(c, kx_softcap);
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->t = kc_type_at(c->e->desc.act, c->variant);
+    a->cap = 30.0f;
+    kc_tensor(c, AT(kx_softcap, x), a->t, a->n, a->k, KC_INOUT);
+    if (c->input == KC_RANDOM) { /* around the cap, where the function bends */
+        float *x = kc_data(c, 0);
+
+        for (size_t i = 0; a->t == KX_F32 && x && i < (size_t)a->n * a->k; i++)
+            x[i] *= 25.0f;
+    }
+    SAY(c, "%s", type_name(a->t));
+}
+
+/* Type of both sides: f32 -> f16 and back. */
+static uint32_t convert_variants(const struct be_kentry *e)
+{
+    return e->desc.act == BE_KACT_ANY ? 2 : 1;
+}
+
+static void convert_build(struct kc_case *c)
+{
+    struct kx_convert *a = ARGS(c, kx_convert);
+
+    a->from_t = kc_type_at(c->e->desc.act, c->variant);
+    a->to_t = a->from_t == KX_F32 ? KX_F16 : KX_F32;
+    a->n = (uint64_t)c->s.rows * c->s.k;
+    kc_tensor(c, AT(kx_convert, src), a->from_t, c->s.rows, c->s.k, KC_IN);
+    kc_add(c, AT(kx_convert, dst), a->n, kc_elem_of(a->to_t), KC_OUT);
+    reach(c, 0, c->s.rows, c->s.k);
+    SAY(c, "%s to %s", type_name(a->from_t), type_name(a->to_t));
+}
+
+/* ------------------------------------------------------------------ pool */
+
+static uint32_t pool_variants(const struct be_kentry *e)
+{
+    return (BE_POOL_LAST + 1) * kc_type_count(e->desc.act);
+}
+
+/* Cuts rows into sequences of varied length, none empty; their number. */
+static uint32_t cut(struct kc_case *c, uint32_t rows, uint32_t want, uint32_t *off)
+{
+    uint32_t n = want < rows ? want : rows;
+
+    if (off)
+        for (uint32_t i = 0; i <= n; i++)
+            off[i] = i == n ? rows : i <= 1 ? i : i + (rows - n) * (i - 1) / n;
+    (void)c;
+    return n;
+}
+
+static void pool_build(struct kc_case *c)
+{
+    struct kx_pool *a = ARGS(c, kx_pool);
+    uint32_t rows = c->s.seq + c->s.rows, want = c->s.rows, off;
+    static const char *const kinds[] = {"cls", "max", "mean", "mean-sqrt", "weighted", "last"};
+
+    a->k = c->s.k;
+    a->kind = c->variant % (BE_POOL_LAST + 1);
+    a->x_t = kc_type_at(c->e->desc.act, c->variant / (BE_POOL_LAST + 1));
+    kc_tensor(c, AT(kx_pool, x), a->x_t, rows, a->k, KC_IN);
+    off = kc_add(c, AT(kx_pool, off), want + 1, KC_I32, KC_IN);
+    a->n_seqs = cut(c, rows, want, kc_data(c, off));
+    kc_add(c, AT(kx_pool, out), (size_t)a->n_seqs * a->k, KC_F32, KC_OUT);
+    SAY(c, "%s %s", kinds[a->kind], type_name(a->x_t));
+}
+
+static uint64_t work_pool(const struct kc_shape *s)
+{
+    return (uint64_t)(s->rows + s->seq) * s->k * 4;
+}
+
+/* -------------------------------------------------------- argmax, sample */
+
+static uint32_t argmax_variants(const struct be_kentry *e)
+{
+    return 2 * kc_type_count(e->desc.act);
+}
+
+static void argmax_build(struct kc_case *c)
+{
+    struct kx_argmax *a = ARGS(c, kx_argmax);
+    bool ties = c->variant % 2;
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->x_t = kc_type_at(c->e->desc.act, c->variant / 2);
+    a->parts = 64;
+    kc_tensor(c, AT(kx_argmax, x), a->x_t, a->n, a->k, KC_IN);
+    if (ties && c->input == KC_RANDOM) { /* few values: the lowest index must win */
+        for (size_t i = 0; kc_data(c, 0) && i < (size_t)a->n * a->k; i++)
+            if (a->x_t == KX_F32)
+                ((float *)kc_data(c, 0))[i] = (float)kc_below(c, 3);
+            else
+                ((uint16_t *)kc_data(c, 0))[i] = (uint16_t)(0x3C00 + kc_below(c, 3));
+    }
+    kc_add(c, AT(kx_argmax, out), a->n, KC_I32, KC_OUT);
+    kc_add(c, AT(kx_argmax, part), (size_t)a->n * a->parts * 8, KC_BYTE, KC_SCRATCH);
+    SAY(c, "%s%s", type_name(a->x_t), ties ? " ties" : "");
+}
+
+static void sample_build(struct kc_case *c)
+{
+    struct kx_sample *a = ARGS(c, kx_sample);
+    struct kx_sample_row *row;
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->x_t = kc_type_at(c->e->desc.act, c->variant);
+    a->scratch_row = ((uint64_t)a->k * 16 + 65536 + 255) / 256 * 256;
+    kc_tensor(c, AT(kx_sample, x), a->x_t, a->n, a->k, KC_IN);
+    row = kc_data(c, kc_add(c, AT(kx_sample, rows), a->n * sizeof(*row), KC_BYTE, KC_IN));
+    for (uint32_t i = 0; row && i < a->n; i++) {
+        static const float temps[] = {1, 0.7f, 0.1f, 2, 5}, ps[] = {1, 0.95f, 0.5f, 0.01f},
+                           mins[] = {0, 0.05f, 0.3f, 1};
+        static const uint32_t tops[] = {1, 2, 40, 64, 256, KX_SAMPLE_TOP};
+
+        row[i] = (struct kx_sample_row){.inv_temperature = 1 / temps[kc_below(c, 5)],
+                                        .top_p = ps[kc_below(c, 4)],
+                                        .min_p = mins[kc_below(c, 4)],
+                                        .u = (float)(kc_rnd(c) >> 8) * 0x1p-24f,
+                                        .top_k = tops[kc_below(c, 6)]};
+        if (i % 5 == 0)
+            row[i].u = i % 2 ? 0 : 0x1.fffffep-1f;
+    }
+    kc_add(c, AT(kx_sample, out), a->n, KC_I32, KC_OUT);
+    kc_add(c, AT(kx_sample, scratch), a->n * a->scratch_row, KC_BYTE, KC_SCRATCH);
+    SAY(c, "%s", type_name(a->x_t));
+}
+
+const struct kc_builder kc_rows_builders[] = {
+    {BE_KOP_QUANT,
+     sizeof(struct kx_quant),
+     quant_variants,
+     quant_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 512},
+     work_rows},
+    {BE_KOP_EMBED,
+     sizeof(struct kx_embed),
+     embed_variants,
+     embed_build,
+     ALL_INPUTS,
+     {.rows = 5, .k = 256, .n = 37},
+     work_rows},
+    {BE_KOP_RMS_NORM,
+     sizeof(struct kx_norm),
+     norm_variants,
+     norm_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 512},
+     work_rows},
+    {BE_KOP_LAYER_NORM,
+     sizeof(struct kx_norm),
+     norm_variants,
+     norm_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 384},
+     work_rows},
+    {BE_KOP_ROPE,
+     sizeof(struct kx_rope),
+     rope_variants,
+     rope_build,
+     ALL_INPUTS,
+     {.rows = 5, .q_heads = 3, .head_dim = 64},
+     work_heads},
+    {BE_KOP_GATHER,
+     sizeof(struct kx_gather),
+     act_variants,
+     gather_build,
+     ALL_INPUTS,
+     {.rows = 5, .k = 100},
+     work_rows},
+    {BE_KOP_SOFTCAP,
+     sizeof(struct kx_softcap),
+     act_variants,
+     softcap_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 300},
+     work_rows},
+    {BE_KOP_CONVERT,
+     sizeof(struct kx_convert),
+     convert_variants,
+     convert_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 300},
+     work_rows},
+    {BE_KOP_POOL,
+     sizeof(struct kx_pool),
+     pool_variants,
+     pool_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 100, .seq = 17},
+     work_pool},
+    {BE_KOP_ARGMAX,
+     sizeof(struct kx_argmax),
+     argmax_variants,
+     argmax_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 1000},
+     work_rows},
+    {BE_KOP_SAMPLE,
+     sizeof(struct kx_sample),
+     act_variants,
+     sample_build,
+     ALL_INPUTS,
+     {.rows = 7, .k = 1500},
+     work_rows},
+};
+const uint32_t kc_n_rows_builders = sizeof(kc_rows_builders) / sizeof(kc_rows_builders[0]);
