@@ -392,6 +392,8 @@ static enum rc one_case(struct runner *r, struct kc_case *c, struct rc_err *err)
     if (c->overflow)
         return rc_fail(err, RC_INTERNAL, "conformance: a case of %s has too many buffers",
                        c->e->name);
+    if (c->cannot)
+        return say(c, err, "%s", c->cannot);
     n = kc_layout(c);
     if ((rc = grow(r, n, err)) != RC_OK || (rc = oracle(r, c, n, err)) != RC_OK ||
         (rc = device(r, c, n, POISON_A, r->got, err)) != RC_OK ||

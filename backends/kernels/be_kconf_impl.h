@@ -72,6 +72,7 @@ struct kc_case {
     struct kc_bind bind[KC_MAX_BINDS];
     uint32_t n_bufs, n_binds;
     bool nomem, overflow; /* checked once, after building */
+    const char *cannot;   /* why this case cannot be built: fails it */
     char what[96];        /* the variant in words */
     /* rows of one input that map to rows of the outputs (0 = no such mapping): a changed
      * element of row r may change outputs of row r only */

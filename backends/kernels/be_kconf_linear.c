@@ -35,6 +35,19 @@ static bool run_other(struct kc_case *c, uint8_t op, int wfmt, int out, const vo
     return false;
 }
 
+/* A type whose plane is the file's matrix, rows padded, needs no kernel. */
+static bool copy_rows(const struct be_klayout *lay, const uint8_t *raw, uint64_t n,
+                      const struct kx_repack *a)
+{
+    size_t row = n / a->n_rows;
+
+    if (lay->n_planes != 1 || lay->row_bytes[0] < row || lay->row_bytes[0] - row >= 16)
+        return false;
+    for (uint32_t r = 0; r < a->n_rows; r++)
+        memcpy((uint8_t *)(uintptr_t)a->dst[0] + (size_t)r * lay->row_bytes[0], raw + r * row, row);
+    return true;
+}
+
 void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, uint32_t cols)
 {
     struct kx_repack a = {.n_rows = rows, .k = cols};
@@ -42,8 +55,11 @@ void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, 
     uint64_t n = 0;
     uint8_t *raw;
 
-    if (!be_klayout_get(t, cols, &lay) || !be_dtype_bytes(t, rows, cols, &n) ||
-        !(raw = aligned_alloc(256, (n + 256) / 256 * 256))) {
+    if (!be_klayout_get(t, cols, &lay) || !be_dtype_bytes(t, rows, cols, &n)) {
+        c->cannot = "its descriptor allows columns that have no layout";
+        return;
+    }
+    if (!(raw = aligned_alloc(256, (n + 256) / 256 * 256))) {
         c->nomem = true;
         return;
     }
@@ -55,13 +71,8 @@ void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, 
 
         a.dst[i] = (kx_p)(uintptr_t)kc_data(c, b);
     }
-    if (!c->nomem && !run_other(c, BE_KOP_REPACK, t, -1, &a)) {
-        /* a type whose plane is the file's matrix needs no kernel */
-        if (lay.n_planes == 1 && (uint64_t)lay.row_bytes[0] * rows == n)
-            memcpy((void *)(uintptr_t)a.dst[0], raw, n);
-        else
-            c->nomem = true;
-    }
+    if (!c->nomem && !run_other(c, BE_KOP_REPACK, t, -1, &a) && !copy_rows(&lay, raw, n, &a))
+        c->cannot = "no executor repacks its weights";
     free(raw);
 }
 
@@ -87,7 +98,7 @@ void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint
     if (!c->nomem) {
         kc_fill(c, x, KX_F32, rows, k);
         if (!run_other(c, BE_KOP_QUANT, -1, enc == KX_ENC_Q8_K ? BE_KACT_Q8_K : BE_KACT_Q8_0, &a))
-            c->nomem = true;
+            c->cannot = "no executor quantizes its activations";
     }
     free(x);
 }
@@ -196,7 +207,7 @@ static void repack_build(struct kc_case *c)
     a->row0 = c->variant ? 3 : 0;
     all = a->row0 + a->n_rows + (c->variant ? 2 : 0);
     if (!be_klayout_get(t, a->k, &lay) || !be_dtype_bytes(t, a->n_rows, a->k, &n)) {
-        c->nomem = true;
+        c->cannot = "its descriptor allows columns that have no layout";
         return;
     }
     src = kc_add(c, AT(kx_repack, src), n, KC_BYTE, KC_IN);

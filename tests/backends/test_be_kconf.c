@@ -238,7 +238,7 @@ static void each_fault_is_caught_and_named(void **s)
     } rows[] = {
         {LAST_COLUMN, "never written"},
         {PAST_END, "wrote byte"},
-        {BEFORE_START, "wrote byte -1 of buffer 1"},
+        {BEFORE_START, "wrote byte -2 of buffer 1"},
         {SECOND_LAUNCH, "second launch"},
         {INPUT, "changed input buffer 0"},
         {ONE_BIT, "expected"},
