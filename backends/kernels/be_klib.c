@@ -1,42 +1,88 @@
-/* be_klib.c - the text of one library: the shared words, then its kernels.
+/* be_klib.c - the libraries of the catalog and the text of each: the shared words, then
+ * its kernels.
  *
  * Deterministic: the same catalog gives the same bytes on every host. The shared texts
  * are those embedded from this folder, so what is compiled at run time is what stands
  * in the artifact. The emulated driver of the tests defines KX_EMU and its own words in
  * front, so kx_prelude.cu is skipped there. Tests: tests/backends/test_be_klib.c
  */
-#include "be_kart.h"
+#include "be_kart_impl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "be_kart_files.h"
+/* ------------------------------------------------------------- libraries */
 
-const struct be_kart_file *be_kart_file(const char *name)
+static int by_name(const void *a, const void *b)
 {
-    for (const struct be_kart_file *f = be_kart_files; f->name; f++)
-        if (strcmp(f->name, name) == 0)
-            return f;
-    return NULL;
+    return strcmp(((const struct be_klib *)a)->name, ((const struct be_klib *)b)->name);
 }
 
-static enum rc add_file(struct be_ktext *out, const char *name, struct rc_err *err)
+/* Tensor cores and asynchronous copies are better on sm_80; the text has both ways. */
+static bool gains_from_sm80(const struct be_kir *k)
 {
-    const struct be_kart_file *f = be_kart_file(name);
+    if (k->sched.stages > 1)
+        return true;
+    for (uint32_t i = 0; i < k->n_nodes && i < BE_KIR_MAX_NODES; i++)
+        if (k->node[i].kind == BE_KN_MMA)
+            return true;
+    return false;
+}
 
-    if (!f)
-        return rc_fail_what(err, RC_INTERNAL, name, "'%s' is not embedded in this build", name);
-    be_ktext_add(out, "%.*s", (int)(f->end - f->data), f->data);
+static enum rc add_entry(struct be_klib *list, size_t *n, const struct be_kfamily *f,
+                         const struct be_kentry *e, struct rc_err *err)
+{
+    struct be_kir k = {0};
+    size_t i = 0;
+    enum rc rc;
+
+    while (i < *n && strcmp(list[i].name, e->lib) != 0)
+        i++;
+    if (i == *n)
+        list[(*n)++] = (struct be_klib){.name = e->lib, .family = f};
+    if ((rc = f->build(e, &k, err)) != RC_OK) {
+        rc_wrap(err, "kernel '%s'", e->name);
+        return rc;
+    }
+    list[i].sm75 = list[i].sm75 || e->min_arch <= 75;
+    list[i].sm80 = list[i].sm80 || e->min_arch > 75 || gains_from_sm80(&k);
     return RC_OK;
 }
 
-/* The one family that has entries in lib; NULL: none. */
-static const struct be_kfamily *family_of(const char *lib)
+enum rc be_klib_list(const struct be_kfamily *const *families, struct be_klib **out, size_t *out_n,
+                     struct rc_err *err)
 {
-    for (size_t f = 0; be_kfamilies[f]; f++)
-        for (uint32_t i = 0; i < be_kfamilies[f]->count(); i++)
-            if (strcmp(be_kfamilies[f]->at(i)->lib, lib) == 0)
-                return be_kfamilies[f];
-    return NULL;
+    size_t n = 0, cap = 1;
+    struct be_klib *list;
+    enum rc rc = RC_OK;
+
+    for (size_t f = 0; families[f]; f++)
+        cap += families[f]->count();
+    if (!(list = calloc(cap, sizeof(*list))))
+        return rc_fail(err, RC_NOMEM, "out of memory for %zu kernel libraries", cap);
+    for (size_t f = 0; families[f] && rc == RC_OK; f++)
+        for (uint32_t i = 0; i < families[f]->count() && rc == RC_OK; i++)
+            rc = add_entry(list, &n, families[f], families[f]->at(i), err);
+    if (rc != RC_OK) {
+        free(list);
+        return rc;
+    }
+    qsort(list, n, sizeof(*list), by_name);
+    *out = list;
+    *out_n = n;
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------- text */
+
+static enum rc add_file(struct be_ktext *out, const char *name, struct rc_err *err)
+{
+    const struct be_kart_file *f = be_kart_file_find(be_kart_files, name);
+
+    if (!f)
+        return rc_fail_what(err, RC_INTERNAL, name, "'%s' is not embedded in this build", name);
+    be_ktext_add(out, "%s", f->art.data);
+    return RC_OK;
 }
 
 static enum rc add_kernel(const struct be_kfamily *f, const struct be_kentry *e, bool metal,
@@ -53,14 +99,15 @@ static enum rc add_kernel(const struct be_kfamily *f, const struct be_kentry *e,
         return rc;
     be_kdesc_id(&e->desc, id);
     be_ktext_add(out, "\n/* %s: %.16s */\n", e->name, id);
-    if (guard && e->min_arch > 75)
+    guard = guard && e->min_arch > 75;
+    if (guard)
         be_ktext_add(out, "#if KX_ARCH >= %u\n", e->min_arch * 10);
     rc = metal ? f->metal(&k, out, err) : f->cuda(&k, out, err);
     if (rc != RC_OK) {
         rc_wrap(err, "kernel '%s'", e->name);
         return rc;
     }
-    if (guard && e->min_arch > 75)
+    if (guard)
         be_ktext_add(out, "#endif\n");
     return RC_OK;
 }
@@ -80,8 +127,50 @@ static enum rc add_kernels(const struct be_kfamily *f, const char *lib,
     return RC_OK;
 }
 
-static enum rc finish(const char *lib, struct be_ktext *out, struct rc_err *err)
+static enum rc cuda_head(struct be_ktext *out, struct rc_err *err)
 {
+    enum rc rc;
+
+    if ((rc = add_file(out, "be_kargs.h", err)) != RC_OK)
+        return rc;
+    be_ktext_add(out, "#ifndef KX_EMU\n");
+    if ((rc = add_file(out, "kx_prelude.cu", err)) != RC_OK)
+        return rc;
+    be_ktext_add(out, "#endif\n");
+    return add_file(out, "kx_math.h", err);
+}
+
+static enum rc metal_head(struct be_ktext *out, struct rc_err *err)
+{
+    enum rc rc;
+
+    if ((rc = add_file(out, "kx_prelude.metal", err)) != RC_OK ||
+        (rc = add_file(out, "be_kargs.h", err)) != RC_OK)
+        return rc;
+    return add_file(out, "kx_math.h", err);
+}
+
+enum rc be_klib_text(const struct be_kfamily *const *families, const char *lib,
+                     const struct be_kentry *only, bool metal, struct be_ktext *out,
+                     struct rc_err *err)
+{
+    const struct be_kfamily *f = NULL;
+    enum rc rc;
+
+    for (size_t i = 0; families[i] && !f; i++)
+        for (uint32_t j = 0; j < families[i]->count() && !f; j++)
+            if (strcmp(families[i]->at(j)->lib, lib) == 0)
+                f = families[i];
+    if (!f)
+        return rc_fail(err, RC_NOT_FOUND, "no kernel of the catalog is in library '%s'", lib);
+    be_ktext_add(out, "/* %s.%s - generated by kgen; do not edit. */\n", lib,
+                 metal ? "metal" : "cu");
+    if ((rc = metal ? metal_head(out, err) : cuda_head(out, err)) != RC_OK ||
+        (rc = metal ? f->metal_lib(lib, out, err) : f->cuda_lib(lib, out, err)) != RC_OK ||
+        (rc = add_kernels(f, lib, only, metal, out, err)) != RC_OK) {
+        rc_wrap(err, "library '%s'", lib);
+        return rc;
+    }
     if (out->failed)
         return rc_fail(err, RC_NOMEM, "library '%s': out of memory for its text", lib);
     return RC_OK;
@@ -90,38 +179,10 @@ static enum rc finish(const char *lib, struct be_ktext *out, struct rc_err *err)
 enum rc be_kcuda_text(const char *lib, const struct be_kentry *only, struct be_ktext *out,
                       struct rc_err *err)
 {
-    const struct be_kfamily *f = only ? be_kcat_family(only) : family_of(lib);
-    enum rc rc;
-
-    if (!f)
-        return rc_fail(err, RC_NOT_FOUND, "no kernel of the catalog is in library '%s'", lib);
-    be_ktext_add(out, "/* %s.cu - generated by kgen; do not edit. */\n", lib);
-    if ((rc = add_file(out, "be_kargs.h", err)) != RC_OK)
-        return rc;
-    be_ktext_add(out, "#ifndef KX_EMU\n");
-    if ((rc = add_file(out, "kx_prelude.cu", err)) != RC_OK)
-        return rc;
-    be_ktext_add(out, "#endif\n");
-    if ((rc = add_file(out, "kx_math.h", err)) != RC_OK ||
-        (rc = f->cuda_lib(lib, out, err)) != RC_OK ||
-        (rc = add_kernels(f, lib, only, false, out, err)) != RC_OK)
-        return rc;
-    return finish(lib, out, err);
+    return be_klib_text(be_kfamilies, lib, only, false, out, err);
 }
 
 enum rc be_kmetal_text(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
-    const struct be_kfamily *f = family_of(lib);
-    enum rc rc;
-
-    if (!f)
-        return rc_fail(err, RC_NOT_FOUND, "no kernel of the catalog is in library '%s'", lib);
-    be_ktext_add(out, "/* %s.metal - generated by kgen; do not edit. */\n", lib);
-    if ((rc = add_file(out, "kx_prelude.metal", err)) != RC_OK ||
-        (rc = add_file(out, "be_kargs.h", err)) != RC_OK ||
-        (rc = add_file(out, "kx_math.h", err)) != RC_OK ||
-        (rc = f->metal_lib(lib, out, err)) != RC_OK ||
-        (rc = add_kernels(f, lib, NULL, true, out, err)) != RC_OK)
-        return rc;
-    return finish(lib, out, err);
+    return be_klib_text(be_kfamilies, lib, NULL, true, out, err);
 }
