@@ -82,10 +82,11 @@ struct kx_embed {
 };
 
 struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
-    kx_p x, add, w, b, out;
+    kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    kx_p xq, xd, xs; /* not 0: also the row as int8, enc below (fused quantization) */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
+    kx_p xq, xd, xs;
     kx_u enc, pad;
 };
 
@@ -93,12 +94,14 @@ struct kx_rope {
     kx_p x;    /* [n, n_heads, head_dim], in place */
     kx_p pos;  /* int32 [n] */
     kx_p w;    /* f32 [head_dim] or 0 */
-    kx_p freq; /* f64 [head_dim / 2]: theta^(-2i/head_dim) / factor, made by the host; 0 = norm only
-                */
-    kx_u n, n_heads, head_dim, x_t;
+    kx_p freq; /* f64 [head_dim / 2]: theta^(-2i/head_dim) / factor, made by the host in f32
+                  as be_cpu makes it, then widened; 0 = norm only. The angle pos * freq is rounded
+                  to f32, as references have it */
+    kx_u n, n_heads, head_dim, x_t; /* head_dim <= KX_ROPE_HEAD */
     float eps;
     kx_u pad;
 };
+#define KX_ROPE_HEAD 512u
 
 /* Key/value cache of one layer. Address of (page, head, slot): base + page *
  * page_stride + (head * page_tokens + slot) * row bytes; row = head_dim values of f32
@@ -121,6 +124,12 @@ struct kx_kv_write {
     kx_p seqs, pages;
     kx_p row_seq; /* uint32 [n]: the sequence of each row */
     kx_u n, x_t;
+};
+/* Rope of q and of k, then kv_write of k and v, in one launch. q and k share n, pos, freq (both or
+ * neither 0) and head_dim; w.k is k.x, w.n is n. */
+struct kx_rope_kv {
+    struct kx_rope q, k;
+    struct kx_kv_write w;
 };
 
 /* A query tile: rows r0 .. r0 + n - 1 (of the batch) of sequence seq, n <= the kernel's rows. */

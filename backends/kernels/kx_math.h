@@ -31,3 +31,70 @@ KX_DEV float kx_exp(float x)
     /* two factors: 2^i alone may be out of range at the ends */
     return p * kx_i2f_bits((i / 2 + 127) << 23) * kx_i2f_bits((i - i / 2 + 127) << 23);
 }
+
+/* sin and cos of x, |x| <= 2^31 (beyond: NaN), to within 0.51 units in the last place: x = n pi/2 + r,
+ * |r| <= pi/4, Taylor to r^13 and r^14 (truncation below 1e-13). Metal has no f64: there pi/2 comes
+ * in three f32 parts, good to 2e-7 for |x| < 2^17. */
+#ifndef __METAL_VERSION__
+KX_DEV void kx_sincos(float x, float *out_s, float *out_c)
+{
+    double n, r, z, s, c;
+    float fs, fc;
+    int k;
+
+    if (!(kx_abs(x) <= 2147483648.0f)) {
+        *out_s = *out_c = kx_i2f_bits(0x7fc00000);
+        return;
+    }
+    n = kx_drint((double)x * 0.63661977236758134308);
+    r = kx_dfma(n, -1.5707963267948966192, (double)x);
+    r = kx_dfma(n, -6.1232339957367658868e-17, r);
+    z = r * r;
+    s = kx_dfma(z, 1.6059043836821613341e-10, -2.5052108385441718775e-8);
+    s = kx_dfma(z, s, 2.7557319223985892511e-6);
+    s = kx_dfma(z, s, -1.9841269841269841253e-4);
+    s = kx_dfma(z, s, 8.3333333333333332177e-3);
+    s = kx_dfma(z, s, -1.6666666666666665741e-1);
+    s = kx_dfma(z * s, r, r);
+    c = kx_dfma(z, -1.1470745597729724714e-11, 2.0876756987868100187e-9);
+    c = kx_dfma(z, c, -2.7557319223985888276e-7);
+    c = kx_dfma(z, c, 2.4801587301587301566e-5);
+    c = kx_dfma(z, c, -1.3888888888888889419e-3);
+    c = kx_dfma(z, c, 4.1666666666666664354e-2);
+    c = kx_dfma(z, c, -0.5);
+    c = kx_dfma(z, c, 1.0);
+    fs = (float)s;
+    fc = (float)c;
+    k = (int)n & 3;
+    *out_s = k == 0 ? fs : k == 1 ? fc : k == 2 ? -fs : -fc;
+    *out_c = k == 0 ? fc : k == 1 ? -fs : k == 2 ? -fc : fs;
+}
+#else
+KX_DEV void kx_sincos(float x, thread float *out_s, thread float *out_c)
+{
+    float n, r, z, s, c;
+    int k;
+
+    if (!(kx_abs(x) <= 2147483648.0f)) {
+        *out_s = *out_c = kx_i2f_bits(0x7fc00000);
+        return;
+    }
+    k = kx_rint(x * 0.636619772f);
+    n = kx_i2f(k);
+    r = kx_fma(n, -1.57079637f, x);
+    r = kx_fma(n, 4.37113883e-8f, r);
+    r = kx_fma(n, 1.71512451e-15f, r);
+    z = r * r;
+    s = kx_fma(z, 2.75573188e-6f, -1.98412701e-4f);
+    s = kx_fma(z, s, 8.33333377e-3f);
+    s = kx_fma(z, s, -1.66666672e-1f);
+    s = kx_fma(z * s, r, r);
+    c = kx_fma(z, 2.48015876e-5f, -1.38888892e-3f);
+    c = kx_fma(z, c, 4.16666679e-2f);
+    c = kx_fma(z, c, -0.5f);
+    c = kx_fma(z, c, 1.0f);
+    k &= 3;
+    *out_s = k == 0 ? s : k == 1 ? c : k == 2 ? -s : -c;
+    *out_c = k == 0 ? c : k == 1 ? -s : k == 2 ? -c : s;
+}
+#endif
