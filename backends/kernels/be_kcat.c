@@ -15,6 +15,7 @@ const struct be_kfamily *const be_kfamilies[] = {
     /* be_kfam_attn.c: paged, merged and packed attention */
 
     /* be_kfam_rows.c: everything that works on single rows */
+    &be_kfam_rows,
 
     NULL,
 };

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../cpu/be_half.h"
+#include "be_half.h"
 #include "be_kargs.h"
 
 #define KX_DEV static inline

@@ -2,10 +2,10 @@
  * the numbers that device text, executor and launch geometry must agree on.
  *
  * A row is taken in blocks of 256 columns: warp w of the row's block takes blocks w,
- * w + warps ..., lane l of it columns 8 l .. 8 l + 7 of each. Sums over a row: each lane its columns
- * in ascending order, lanes as a butterfly (16, 8, 4, 2, 1), warps as a butterfly of 32 with
- * zeros for those that are not there. warps depends on the row's length alone, so a row
- * has the same bits in every launch. Private. Tests: tests/backends/test_be_krows*.c
+ * w + warps ..., lane l of it columns 8 l .. 8 l + 7 of each. Sums over a row: each lane its
+ * columns in ascending order, lanes as a butterfly (16, 8, 4, 2, 1), warps as a butterfly of 32
+ * with zeros for those that are not there. warps depends on the row's length alone, so a row has
+ * the same bits in every launch. Private. Tests: tests/backends/test_be_krows*.c
  */
 #ifndef INFERD_BE_KROWS_H
 #define INFERD_BE_KROWS_H
@@ -14,12 +14,12 @@
 #include "be_kir.h"
 
 /* name, library, operation, argument struct, most threads of a block */
-#define BE_KROW_MAP(X)                                              \
-    X(QUANT, quant, "rows", BE_KOP_QUANT, kx_quant, 128)            \
-    X(RMS_NORM, rms_norm, "rows", BE_KOP_RMS_NORM, kx_norm, 1024)   \
+#define BE_KROW_MAP(X)                                                  \
+    X(QUANT, quant, "rows", BE_KOP_QUANT, kx_quant, 128)                \
+    X(RMS_NORM, rms_norm, "rows", BE_KOP_RMS_NORM, kx_norm, 1024)       \
     X(LAYER_NORM, layer_norm, "rows", BE_KOP_LAYER_NORM, kx_norm, 1024) \
-    X(ROPE, rope, "rows", BE_KOP_ROPE, kx_rope, 512)                \
-    X(KV_WRITE, kv_write, "rows", BE_KOP_KV_WRITE, kx_kv_write, 128) \
+    X(ROPE, rope, "rows", BE_KOP_ROPE, kx_rope, 512)                    \
+    X(KV_WRITE, kv_write, "rows", BE_KOP_KV_WRITE, kx_kv_write, 128)    \
     X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE, kx_rope_kv, 512)
 
 enum be_krow {
@@ -63,7 +63,6 @@ struct be_krow_step {
     const char *text;
 };
 struct be_krow_text {
-    const char *head; /* after the opening brace and the dimensions; closed by the renderer */
     const struct be_krow_step *step;
     uint32_t n_steps;
 };

@@ -1,0 +1,287 @@
+/* be_kcuda_rows_text.h - CUDA text of each row kernel, node by node of its IR (be_kfam_rows.c).
+ *
+ * Included by be_kcuda_rows.c only. The renderer writes signature, dimensions (k; hd, heads,
+ * kv_heads) and the braces of the kernel.
+ */
+#ifndef INFERD_BE_KCUDA_ROWS_TEXT_H
+#define INFERD_BE_KCUDA_ROWS_TEXT_H
+
+#include "be_krows.h"
+
+/* clang-format off */
+
+static const struct be_krow_step quant_steps[] = {
+    {BE_KN_GRID,
+        "    const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;\n"
+        "    const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;\n"
+        "    struct kx_u2 q;\n"
+        "    float v[8], d;\n"
+        "    int s;\n"
+        "    if (row >= a.n)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, a.x, a.x_t, (unsigned long long)row * k, c, k);\n"},
+    {BE_KN_QUANT_ACT,
+        "    if (a.enc == KX_ENC_Q8_0)\n"
+        "        kx_q8_0(v, &q, &d, &s);\n"},
+    {BE_KN_QUANT_ACT,
+        "    else\n"
+        "        kx_q8_k(v, &q, &d, &s);\n"},
+    {BE_KN_STORE,
+        "    kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);\n"},
+};
+
+static const struct be_krow_step rms_norm_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED float part[32];\n"
+        "    const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;\n"
+        "    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;\n"
+        "    const unsigned long long at = (unsigned long long)row * k;\n"
+        "    float v[8], w[8], r[8], f, sum = 0.0f;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        kx_ld8(v, a.x, a.x_t, at, c, k);\n"
+        "        sum = kx_sq8(v, sum);\n"
+        "        if (step >= k) { /* the only block: all it needs is asked for before the sum is known */\n"
+        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "            if (a.add)\n"
+        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "        }\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    f = kx_inv_rms(kx_block_sum(sum, part, warps), k, a.eps);\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        if (step < k) {\n"
+        "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"
+        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "            if (a.add)\n"
+        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "        }\n"},
+    {BE_KN_RMS_SCALE,
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = v[i] * f;\n"},
+    {BE_KN_MUL,
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = v[i] * w[i];\n"},
+    {BE_KN_ADD_RES,
+        "        if (a.add) {\n"
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = r[i] + v[i];\n"
+        "        }\n"},
+    {BE_KN_STORE,
+        "        if (a.out)\n"
+        "            kx_st8(v, a.out, a.out_t, at, c, k);\n"},
+    {BE_KN_QUANT_ACT,
+        "        if (a.xq) {\n"
+        "            struct kx_u2 q;\n"
+        "            float d;\n"
+        "            int s;\n"
+        "            kx_round8(v, a.out_t);\n"
+        "            if (a.enc == KX_ENC_Q8_0)\n"
+        "                kx_q8_0(v, &q, &d, &s);\n"},
+    {BE_KN_QUANT_ACT,
+        "            else\n"
+        "                kx_q8_k(v, &q, &d, &s);\n"},
+    {BE_KN_STORE,
+        "            kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);\n"
+        "        }\n"
+        "    }\n"},
+};
+
+static const struct be_krow_step layer_norm_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED float part[2][32];\n"
+        "    const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;\n"
+        "    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;\n"
+        "    const unsigned long long at = (unsigned long long)row * k;\n"
+        "    float v[8], r[8], w[8], b[8], mean, f, sum = 0.0f, dev = 0.0f;\n"
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        b[i] = 0.0f;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
+    {BE_KN_ADD_RES,
+        "        if (a.add) {\n"
+        "            kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = v[i] + r[i];\n"
+        "        }\n"
+        "        if (step >= k) { /* the only block: as in kx_rms_norm */\n"
+        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "            if (a.b)\n"
+        "                kx_ld8(b, a.b, KX_F32, 0, c, k);\n"
+        "        }\n"
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            sum = sum + v[i];\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    mean = kx_div(kx_block_sum(sum, part[0], warps), (float)k);\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        if (step < k) {\n"
+        "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
+    {BE_KN_ADD_RES,
+        "            if (a.add) {\n"
+        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = v[i] + r[i];\n"
+        "            }\n"
+        "        }\n"
+        "        KX_UNROLL\n"
+        "        for (kx_u i = 0; i < 8u; i++) {\n"
+        "            const float t = c + i < k ? v[i] - mean : 0.0f;\n"
+        "            dev = kx_fma(t, t, dev);\n"
+        "        }\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    f = kx_inv_rms(kx_block_sum(dev, part[1], warps), k, a.eps);\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        if (step < k) {\n"
+        "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"
+        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "            if (a.b)\n"
+        "                kx_ld8(b, a.b, KX_F32, 0, c, k);\n"},
+    {BE_KN_ADD_RES,
+        "            if (a.add) {\n"
+        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = v[i] + r[i];\n"
+        "            }\n"
+        "        }\n"},
+    {BE_KN_LAYER_SCALE,
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = (v[i] - mean) * f;\n"},
+    {BE_KN_MUL,
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = v[i] * w[i];\n"},
+    {BE_KN_BIAS,
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = v[i] + b[i];\n"},
+    {BE_KN_STORE,
+        "        kx_st8(v, a.out, a.out_t, at, c, k);\n"
+        "    }\n"},
+};
+
+static const struct be_krow_step rope_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED float cs[256], sn[256];\n"
+        "    const kx_u half = hd / 2u, warps = kx_rope_warps(heads, half), row = kx_bx();\n"
+        "    float u[8], v[8], f = 1.0f;\n"
+        "    if (a.freq)\n"
+        "        kx_rope_angles(cs, sn, a.pos, a.freq, row, half, warps * 32u);\n"
+        "    kx_sync();\n"
+        "    for (kx_u h = kx_tid() / 32u; h < heads; h += warps) {\n"
+        "        const unsigned long long at = ((unsigned long long)row * heads + h) * hd;\n"},
+    {BE_KN_LOOP,
+     ""},
+    {BE_KN_LOAD_ACT,
+        "        kx_head_ld(u, v, a.x, a.x_t, at, half);\n"},
+    {BE_KN_REDUCE,
+        "        if (a.w)\n"
+        "            f = kx_inv_rms(kx_head_sq(u, v), hd, a.eps);\n"},
+    {BE_KN_RMS_SCALE,
+        "        if (a.w)\n"
+        "            kx_head_scale(u, v, f, a.w, half);\n"},
+    {BE_KN_ROPE,
+        "        if (a.freq)\n"
+        "            kx_head_turn(u, v, cs, sn, half);\n"},
+    {BE_KN_STORE,
+        "        kx_head_st(u, v, a.x, a.x_t, at, half);\n"
+        "    }\n"},
+};
+
+static const struct be_krow_step kv_write_steps[] = {
+    {BE_KN_GRID,
+        "    const kx_u width = heads * hd, blocks = (width + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;\n"
+        "    const kx_u row = unit / (2u * blocks), vs = unit % (2u * blocks) / blocks; /* 0 = keys, 1 = values */\n"
+        "    const kx_u c = unit % blocks * 256u + kx_tid() % 32u * 8u;\n"
+        "    struct kx_u2 q;\n"
+        "    struct kx_place place;\n"
+        "    float v[8], d = 0.0f;\n"
+        "    int s;\n"
+        "    if (row >= a.n)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, vs ? a.v : a.k, a.x_t, (unsigned long long)row * width, c, width);\n"},
+    {BE_KN_GATHER,
+        "    place = kx_kv_place(&a, row);\n"},
+    {BE_KN_QUANT_ACT,
+        "    q.x = q.y = 0u;\n"
+        "    if (a.kv.dtype == 8u)\n"
+        "        kx_q8_0(v, &q, &d, &s);\n"},
+    {BE_KN_STORE,
+        "    kx_kv_st8(&a.kv, vs ? a.kv.v : a.kv.k, place, c, width, v, q, d);\n"},
+};
+
+static const struct be_krow_step rope_kv_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED float cs[256], sn[256];\n"
+        "    const kx_u half = hd / 2u, all = heads + kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();\n"
+        "    const kx_u width = kv_heads * hd, blocks = (width + 255u) / 256u;\n"
+        "    float u[8], v[8], f = 1.0f;\n"
+        "    if (a.q.freq)\n"
+        "        kx_rope_angles(cs, sn, a.q.pos, a.q.freq, row, half, warps * 32u);\n"
+        "    kx_sync();\n"
+        "    for (kx_u h = kx_tid() / 32u; h < all; h += warps) {\n"
+        "        const int is_q = h < heads;\n"
+        "        const kx_p x = is_q ? a.q.x : a.k.x, w = is_q ? a.q.w : a.k.w;\n"
+        "        const kx_u x_t = is_q ? a.q.x_t : a.k.x_t;\n"
+        "        const unsigned long long at = (is_q ? (unsigned long long)row * heads + h : (unsigned long long)row * kv_heads + (h - heads)) * hd;\n"},
+    {BE_KN_LOOP,
+     ""},
+    {BE_KN_LOAD_ACT,
+        "        kx_head_ld(u, v, x, x_t, at, half);\n"},
+    {BE_KN_REDUCE,
+        "        if (w)\n"
+        "            f = kx_inv_rms(kx_head_sq(u, v), hd, is_q ? a.q.eps : a.k.eps);\n"},
+    {BE_KN_RMS_SCALE,
+        "        if (w)\n"
+        "            kx_head_scale(u, v, f, w, half);\n"},
+    {BE_KN_ROPE,
+        "        if (a.q.freq)\n"
+        "            kx_head_turn(u, v, cs, sn, half);\n"},
+    {BE_KN_STORE,
+        "        kx_head_st(u, v, x, x_t, at, half);\n"
+        "    }\n"},
+    {BE_KN_BARRIER,
+        "    kx_sync();\n"},
+    {BE_KN_LOAD_ACT,
+        "    for (kx_u unit = kx_tid() / 32u; unit < 2u * blocks; unit += warps) {\n"
+        "        const kx_u vs = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;\n"
+        "        struct kx_place place;\n"
+        "        struct kx_u2 q;\n"
+        "        float d = 0.0f;\n"
+        "        int s;\n"
+        "        kx_ld8(v, vs ? a.w.v : a.w.k, a.w.x_t, (unsigned long long)row * width, c, width);\n"},
+    {BE_KN_GATHER,
+        "        place = kx_kv_place(&a.w, row);\n"},
+    {BE_KN_QUANT_ACT,
+        "        q.x = q.y = 0u;\n"
+        "        if (a.w.kv.dtype == 8u)\n"
+        "            kx_q8_0(v, &q, &d, &s);\n"},
+    {BE_KN_STORE,
+        "        kx_kv_st8(&a.w.kv, vs ? a.w.kv.v : a.w.kv.k, place, c, width, v, q, d);\n"
+        "    }\n"},
+};
+
+/* clang-format on */
+
+#endif

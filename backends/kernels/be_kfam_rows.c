@@ -1,0 +1,233 @@
+/* be_kfam_rows.c - the family of kernels that treat each row by itself: catalog, launch
+ * geometry and IR. Text, executor: be_kcuda_rows.c, be_kref_rows.c. Sums: be_krows.h.
+ *
+ * One kernel serves f32 and f16 rows (a word of its arguments says which), so there is one
+ * entry per operation. A kernel whose block is made for a row takes its threads from the
+ * row's length, never from the number of rows.
+ * Tests: tests/backends/test_be_krows.c
+ */
+#include "be_krows.h"
+
+#include <string.h>
+
+#define ANY 0xff
+#define DIM(lo, hi, m)                        \
+    {                                         \
+        .min = (lo), .max = (hi), .mult = (m) \
+    }
+#define ROWS DIM(1, 1u << 20, 1)
+#define COLS(m) DIM(m, 1u << 20, m)
+
+/* ------------------------------------------------------------ launch geometry */
+
+static void grid_of(struct be_kgrid *out, uint64_t blocks, uint32_t threads)
+{
+    *out = (struct be_kgrid){.x = (uint32_t)blocks, .y = 1, .z = 1, .threads = threads};
+}
+
+/* a warp per 256 columns */
+static void grid_quant(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_quant *a = args;
+
+    grid_of(out, ((uint64_t)a->n * be_krow_blocks(a->k) + 3) / 4, 128);
+}
+
+static void grid_rms_norm(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_norm *a = args;
+
+    grid_of(out, a->n, 32 * be_krow_warps(a->k));
+}
+
+static void grid_layer_norm(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    grid_rms_norm(e, args, out);
+}
+
+static void grid_rope(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_rope *a = args;
+
+    grid_of(out, a->n, 32 * be_krow_rope_warps(a->n_heads, a->head_dim));
+}
+
+static void grid_kv_write(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_kv_write *a = args;
+    uint64_t units = 2ull * a->n * be_krow_blocks(a->kv.n_kv_heads * a->kv.head_dim);
+
+    grid_of(out, (units + 3) / 4, 128);
+}
+
+static void grid_rope_kv(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_rope_kv *a = args;
+
+    grid_of(out, a->q.n, 32 * be_krow_rope_warps(a->q.n_heads + a->k.n_heads, a->q.head_dim));
+}
+
+/* -------------------------------------------------------------------- catalog */
+
+#define ENTRY(id, name_, lib_, op_, type, threads_, shared, ...)                                \
+    {                                                                                           \
+        .name = "kx_" #name_, .lib = lib_, .args_bytes = sizeof(struct type), .min_arch = 75,   \
+        .production = true, .grid = grid_##name_,                                               \
+        .sched = {.threads = threads_, .shared_bytes = shared},                                 \
+        .desc = {.op = op_, .act = BE_KACT_ANY, .out = BE_KACT_ANY, .rows = ROWS, __VA_ARGS__}, \
+    }
+
+/* what differs from kernel to kernel: shared bytes, then parts of the descriptor */
+#define PARTS_QUANT 0, .k = COLS(32)
+#define PARTS_RMS_NORM 128, .k = COLS(1)
+#define PARTS_LAYER_NORM 256, .k = COLS(1)
+#define PARTS_ROPE 2048, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1)
+#define PARTS_KV_WRITE                                                                  \
+    0, .head_dim = DIM(1, KX_ROPE_HEAD, 1), .kv_heads = DIM(1, 4096, 1), .kv_paged = 1, \
+       .kv_dtype = ANY
+#define PARTS_ROPE_KV                                                      \
+    2048, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1), \
+          .kv_heads = DIM(1, 4096, 1), .kv_paged = 1, .kv_dtype = ANY
+
+#define EXPAND(...) ENTRY(__VA_ARGS__)
+static const struct be_kentry entries[BE_KROW_COUNT] = {
+#define X(id, name, lib, op, type, threads) \
+    [BE_KROW_##id] = EXPAND(id, name, lib, op, type, threads, PARTS_##id),
+    BE_KROW_MAP(X)
+#undef X
+};
+
+enum be_krow be_krow_of(const char *name)
+{
+    unsigned i = 0;
+
+    while (i < BE_KROW_COUNT && strcmp(entries[i].name, name) != 0)
+        i++;
+    return (enum be_krow)i;
+}
+
+static uint32_t count(void)
+{
+    return BE_KROW_COUNT;
+}
+
+static const struct be_kentry *at(uint32_t i)
+{
+    return i < BE_KROW_COUNT ? &entries[i] : NULL;
+}
+
+/* ------------------------------------------------------------------------- IR */
+
+/* kind, depth, dst, a, b, flags, imm, imm2 */
+#define N(kind, ...)              \
+    {                             \
+        BE_KN_##kind, __VA_ARGS__ \
+    }
+
+static const struct be_knode quant[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),      N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(QUANT_ACT, 1, 2, 1, 0, 0, KX_ENC_Q8_0, 0), N(QUANT_ACT, 1, 2, 1, 0, 0, KX_ENC_Q8_K, 0),
+    N(STORE, 1, 0, 2, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode rms_norm[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(REDUCE, 1, 2, 1, 0, 0, BE_KR_SUM_SQ, BE_KA_K),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(RMS_SCALE, 2, 3, 1, 2, 0, 0, 0),
+    N(MUL, 2, 3, 3, 3, 0, 0, 0), /* by the weight vector */
+    N(ADD_RES, 2, 3, 3, 0, 0, 0, 0),
+    N(STORE, 2, 0, 3, 0, 0, BE_KACT_ANY, 0),
+    N(QUANT_ACT, 2, 4, 3, 0, 0, KX_ENC_Q8_0, 0),
+    N(QUANT_ACT, 2, 4, 3, 0, 0, KX_ENC_Q8_K, 0),
+    N(STORE, 2, 0, 4, 0, 0, BE_KACT_ANY, 1),
+};
+
+static const struct be_knode layer_norm[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(ADD_RES, 2, 1, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 2, 1, 0, 0, BE_KR_SUM, BE_KA_K),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(ADD_RES, 2, 1, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 3, 1, 2, 0, BE_KR_SUM_SQ, BE_KA_K), /* of the distance from the mean */
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(ADD_RES, 2, 1, 1, 0, 0, 0, 0),
+    N(LAYER_SCALE, 2, 4, 1, 3, 0, 0, 0),
+    N(MUL, 2, 4, 4, 4, 0, 0, 0),
+    N(BIAS, 2, 4, 4, 0, 0, 0, 0),
+    N(STORE, 2, 0, 4, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode rope[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_HEAD_ROW, 0),  N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 64),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0), N(REDUCE, 1, 2, 1, 0, 0, BE_KR_SUM_SQ, BE_KA_K),
+    N(RMS_SCALE, 1, 1, 1, 2, 0, 0, 0),          N(ROPE, 1, 3, 1, 0, 0, 0, 0),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode kv_write[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),
+    N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(GATHER, 1, 2, 0, 0, 0, 0, 0), /* page and slot of the row's position */
+    N(QUANT_ACT, 1, 3, 1, 0, 0, KX_ENC_Q8_0, 0),
+    N(STORE, 1, 0, 3, 2, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode rope_kv[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 64),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(REDUCE, 1, 2, 1, 0, 0, BE_KR_SUM_SQ, BE_KA_K),
+    N(RMS_SCALE, 1, 1, 1, 2, 0, 0, 0),
+    N(ROPE, 1, 3, 1, 0, 0, 0, 0),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+    N(BARRIER, 1, 0, 0, 0, 0, 0, 0), /* the keys just stored are read again */
+    N(LOAD_ACT, 1, 4, 0, 0, 0, BE_KACT_ANY, 0),
+    N(GATHER, 1, 5, 0, 0, 0, 0, 0),
+    N(QUANT_ACT, 1, 6, 4, 0, 0, KX_ENC_Q8_0, 0),
+    N(STORE, 1, 0, 6, 5, 0, BE_KACT_ANY, 1),
+};
+
+static const struct {
+    const struct be_knode *node;
+    size_t n;
+} bodies[BE_KROW_COUNT] = {
+#define X(id, name, lib, op, type, threads) [BE_KROW_##id] = {name, sizeof(name) / sizeof(name[0])},
+    BE_KROW_MAP(X)
+#undef X
+};
+
+/* e may be a copy of a catalog entry with fixed dimensions. */
+static enum rc build(const struct be_kentry *e, struct be_kir *out, struct rc_err *err)
+{
+    enum be_krow id = be_krow_of(e->name);
+
+    if (id == BE_KROW_COUNT)
+        return rc_fail(err, RC_INTERNAL, "'%s' is no kernel of family rows", e->name);
+    memset(out, 0, sizeof(*out));
+    memcpy(out->name, e->name, strlen(e->name));
+    out->desc = e->desc;
+    out->sched = e->sched;
+    for (size_t i = 0; i < bodies[id].n; i++)
+        be_kir_add(out, bodies[id].node[i]);
+    return RC_OK;
+}
+
+const struct be_kfamily be_kfam_rows = {
+    .name = "rows",
+    .count = count,
+    .at = at,
+    .build = build,
+    .run = be_krow_run,
+    .cuda_lib = be_krow_cuda_lib,
+    .cuda = be_krow_cuda,
+    .metal_lib = be_krow_metal_lib,
+    .metal = be_krow_metal,
+};
