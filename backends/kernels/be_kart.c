@@ -3,7 +3,7 @@
  * The set is whole or it is refused: a build whose files and manifest disagree says which
  * file, before any of it reaches a device. The manifest is our own file, embedded beside
  * the rest, yet read as if it were foreign: a wrong type is an error, never a crash.
- * Tests: tests/backends/test_be_kart.c
+ * Tests: tests/backends/test_be_kgen.c
  */
 #include "be_kart_impl.h"
 

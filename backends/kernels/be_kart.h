@@ -8,7 +8,7 @@
  * kgen only. kgen --check remakes everything in memory and names each stale, missing
  * or extra file; PTX, whose compiler most hosts lack, is checked by hash of the source it was
  * made from and of itself.
- * Tests: tests/backends/test_be_kart.c, and kgen --check in tests/run.
+ * Tests: tests/backends/test_be_kgen.c, and kgen --check in tests/run.
  */
 #ifndef INFERD_BE_KART_H
 #define INFERD_BE_KART_H

@@ -4,7 +4,7 @@
  * time, path or host. It lists libraries (with hash, compiler and options of each file) and
  * kernels (each names its library), both sorted; a kernel and its library together say
  * everything be_kart.h promises. Read by be_kart_verify_set and kgen --check.
- * Tests: tests/backends/test_be_kart.c
+ * Tests: tests/backends/test_be_kgen.c
  */
 #include "be_kart_impl.h"
 
