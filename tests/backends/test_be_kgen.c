@@ -414,25 +414,6 @@ static void an_embedded_set_verifies_or_says_why(void **state)
     refused(x, "manifest.json", "\"n_kernels\": 4", "\"n_kernels\": 5", "n_kernels is 5");
 }
 
-/* What this very program carries. */
-static void this_build_verifies(void **state)
-{
-    struct rc_err err = RC_ERR_INIT;
-    const struct be_kart *a;
-
-    if (be_kart_verify(&err) != RC_OK)
-        fail_msg("%s", err.msg);
-    for (uint32_t i = 0; (a = be_kart_at(i)); i++) {
-        assert_int_equal(a->data[a->n_bytes], '\0');
-        assert_ptr_equal(be_kart_find(a->lib, a->kind, a->arch), a);
-        if (a->kind == BE_KART_PTX) {
-            assert_ptr_equal(be_kart_find(a->lib, a->kind, a->arch + 1), a);
-            assert_true(be_kart_find(a->lib, a->kind, 74) == NULL);
-        }
-    }
-    assert_null(be_kart_find("no_such_library", BE_KART_PTX, 90));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,7 +426,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_catalog_with_twins_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_real_compiler, setup, teardown),
         cmocka_unit_test_setup_teardown(an_embedded_set_verifies_or_says_why, setup, teardown),
-        cmocka_unit_test(this_build_verifies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
