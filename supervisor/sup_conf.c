@@ -61,8 +61,8 @@ static const struct opt opts[SUP_OPT_COUNT] = {
 static const struct {
     const char *key, *title;
 } groups[] = {
-    {"listen", "Listening"}, {"models", "Models"},  {"admission", "Admission"},
-    {"safety", "Safety"},    {"watch", "Watching"},
+    {"listen", "Listening"},    {"models", "Models"}, {"device", "Device"},
+    {"admission", "Admission"}, {"safety", "Safety"}, {"watch", "Watching"},
 };
 
 const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_BIN",
@@ -634,6 +634,36 @@ bool sup_conf_is_loopback(const char *host)
     return false;
 }
 
+/* What the processor cannot do is refused here, not when a model is asked for. */
+static enum rc check_device(const struct sup_conf *c, struct rc_err *err)
+{
+    const struct {
+        const char *name, *value, *only_default;
+    } table[] = {
+        {"compute", c->compute, "exact_f32"},
+        {"jit", c->jit, "off"},
+    };
+
+    if (strcmp(c->backend, "cpu") != 0)
+        return RC_OK;
+    if (strcmp(c->kv_dtype, "q8_0") == 0)
+        return rc_fail_what(err, RC_INVALID, "kv_dtype",
+                            "option 'kv_dtype': value 'q8_0' is for backend cuda: expected auto, "
+                            "f16 or f32 with backend cpu");
+    if (c->device != 0)
+        return rc_fail_what(err, RC_INVALID, "device",
+                            "option 'device': value '%" PRIu64 "' is for backend cuda: expected 0 "
+                            "with backend cpu",
+                            c->device);
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (strcmp(table[i].value, table[i].only_default) != 0)
+            return rc_fail_what(err, RC_INVALID, table[i].name,
+                                "option '%s': value '%s' is for backend cuda: expected %s with "
+                                "backend cpu",
+                                table[i].name, table[i].value, table[i].only_default);
+    return RC_OK;
+}
+
 static enum rc check(const struct sup_conf *c, struct rc_err *err)
 {
     struct in6_addr a;
@@ -663,7 +693,7 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
     if (!*c->models_dir)
         return rc_fail_what(err, RC_INVALID, "models_dir",
                             "option 'models_dir': value '': expected the path of a folder");
-    return RC_OK;
+    return check_device(c, err);
 }
 
 enum rc sup_conf_load(struct sup_conf *out, const char *config_path, char *const *envp, int argc,

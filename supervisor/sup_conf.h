@@ -59,12 +59,28 @@
     X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
     X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
       "the machine or cgroup")                                                                     \
-    X(kv_dtype, ENUM, "auto", "auto|f16|f32", 0, "models", "number format of the KV cache; auto = "\
-      "f16 for quantized checkpoints, f32 for float ones")                                         \
-    X(backend, ENUM, "cpu", "cpu", 0, "models", "device that runs the models")                     \
+    X(kv_dtype, ENUM, "auto", "auto|f16|f32|q8_0", 0, "models", "number format of the KV cache; "  \
+      "auto = f16 for quantized checkpoints, f32 for float ones; q8_0 is for backend cuda")        \
     X(threads, U64, 0, 0, 1024, "models", "compute threads per worker; 0 = what the cgroup allows")\
     X(cpu_level, ENUM, "auto", "auto|c|avx2|avx512", 0, "models", "CPU kernels to use")            \
     X(f32_gemm, ENUM, "auto", "auto|own|openblas", 0, "models", "who multiplies f32 matrices")     \
+    X(backend, ENUM, "cpu", "cpu|cuda", 0, "device", "what runs the models: the processor, or an " \
+      "NVIDIA GPU (needs only its driver)")                                                        \
+    X(device, U64, 0, 0, 63, "device", "which of the backend's devices")                           \
+    X(compute, ENUM, "exact_f32", "exact_f32|tf32|f16", 0, "device", "products of float weights: " \
+      "full f32, or faster and coarser; f16 also keeps activations in f16")                        \
+    X(library, ENUM, "auto", "auto|off", 0, "device", "large dense products of float weights by "  \
+      "cuBLASLt where it is installed and compute is not exact_f32; off = never")                  \
+    X(jit, ENUM, "off", "off|guarded|exact|profile", 0, "device", "compile kernels for a model's " \
+      "own shapes while it loads (needs NVRTC): guarded = use those that are right and faster, "   \
+      "exact = fail the load without them, profile = only report")                                 \
+    X(jit_cache_dir, STR, "", 0, 0, "device", "folder that keeps compiled kernels, made with mode "\
+      "0700; empty = compile at every load")                                                       \
+    X(jit_cache_bytes, U64, 1073741824, 1048576, 1099511627776, "device", "largest size of that "  \
+      "folder; the longest unused go first")                                                       \
+    X(cuda_library, STR, "", 0, 0, "device", "the GPU driver's library; empty = libcuda.so.1")     \
+    X(nvrtc_library, STR, "", 0, 0, "device", "the run-time compiler's library; empty = "          \
+      "libnvrtc.so of CUDA 13, 12 or 11")                                                          \
     X(max_concurrent_requests, U64, 1024, 0, 100000, "admission", "requests in work or waiting in "\
       "the whole server; 0 = no limit")                                                            \
     X(max_queue, U64, 1024, 1, 100000, "admission", "requests in work or waiting per model")       \

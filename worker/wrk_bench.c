@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "wrk_engine.h"
+#include "wrk_kstats.h"
 #include "wrk_load.h"
 #include "wrk_pages.h"
 #include "wrk_sample.h"
@@ -29,7 +30,8 @@
 
 struct bench {
     const char *path, *cpu_level, *f32_gemm, *kv_dtype, *sandbox;
-    uint64_t prompt, gen, seqs, threads, runs, embed_batch, embed_tokens;
+    uint64_t prompt, gen, seqs, threads, runs, embed_batch, embed_tokens, batch_tokens, kv_mb;
+    struct wrk_device device;
     struct wrk_loaded model;
     struct wrk_sampler sampler;
     struct wrk_pages pages;
@@ -49,6 +51,8 @@ static const struct option {
     {"--seqs", AT(seqs), WRK_SEQS_MAX},
     {"--threads", AT(threads), 1024},
     {"--runs", AT(runs), RUNS_MAX},
+    {"--batch-tokens", AT(batch_tokens), WRK_BATCH_MAX},
+    {"--kv-mb", AT(kv_mb), 1u << 20},
     {"--embed-batch", AT(embed_batch), 4096},
     {"--embed-tokens", AT(embed_tokens), 1u << 16},
     {"--cpu-level", AT(cpu_level), 0},
@@ -78,6 +82,24 @@ static enum rc set_option(struct bench *b, const struct option *o, const char *v
     return RC_OK;
 }
 
+/* A word of the device's, or unknown. */
+static enum rc set_device(struct bench *b, const char *arg, size_t len, const char *v,
+                          struct rc_err *err)
+{
+    char name[32];
+    bool known = false;
+
+    if (len > 2 && len - 2 < sizeof(name)) {
+        snprintf(name, sizeof(name), "%.*s", (int)len - 2, arg + 2);
+        if (wrk_device_set(&b->device, name, v, &known))
+            return RC_OK;
+    }
+    if (known)
+        return rc_fail(err, RC_INVALID, "--%s: value '%s' is none of it; %s", name, v ? v : "",
+                       wrk_device_usage());
+    return rc_fail(err, RC_INVALID, "unknown argument '%s'", arg);
+}
+
 /* --name VALUE and --name=VALUE. */
 static enum rc parse(struct bench *b, int argc, char **argv, struct rc_err *err)
 {
@@ -93,10 +115,15 @@ static enum rc parse(struct bench *b, int argc, char **argv, struct rc_err *err)
         }
         while (k < n && (strlen(options[k].name) != len || strncmp(options[k].name, argv[i], len)))
             k++;
-        if (k == n)
-            return rc_fail(err, RC_INVALID, "unknown argument '%s'", argv[i]);
+        const char *arg = argv[i];
+
         if (v == NULL && i + 1 < argc)
             v = argv[++i];
+        if (k == n) {
+            if ((rc = set_device(b, arg, len, v, err)) != RC_OK)
+                return rc;
+            continue;
+        }
         if ((rc = set_option(b, &options[k], v, err)) != RC_OK)
             return rc;
     }
@@ -248,6 +275,7 @@ static void put_facts(json_t *o, const struct bench *b, double load_s)
 {
     const struct mdl_info *i = mdl_info_get(b->model.mdl);
     struct be_stats s;
+    struct be_kstats k;
 
     memset(&s, 0, sizeof(s));
     be_ctx_stats(b->model.be, &s);
@@ -261,6 +289,13 @@ static void put_facts(json_t *o, const struct bench *b, double load_s)
     json_object_set_new(o, "kv_bytes", json_integer((json_int_t)s.kv_bytes));
     json_object_set_new(o, "workspace_bytes", json_integer((json_int_t)s.workspace_bytes));
     json_object_set_new(o, "hot_allocs", json_integer((json_int_t)s.hot_allocs));
+    json_object_set_new(o, "backend", json_string(wrk_device_backend(&b->device)));
+    if (wrk_device_is_cpu(&b->device))
+        return;
+    json_object_set_new(o, "device", json_string(s.device));
+    json_object_set_new(o, "device_bytes", json_integer((json_int_t)s.device_bytes));
+    be_ctx_kstats(b->model.be, &k);
+    json_object_set_new(o, "kernels", wrk_kstats_json(&k)); /* instead of the CPU's word */
 }
 
 /* One warm-up, then `runs` timed ones. */
@@ -365,15 +400,25 @@ static enum rc run(struct bench *b, int root_fd, enum wrk_sandbox_mode mode, jso
         .kv_dtype = b->kv_dtype,
         .n_threads = be_host_threads((unsigned)b->threads, &spin),
         .max_seqs = b->seqs > WRK_SEQS_DEFAULT ? (uint32_t)b->seqs : WRK_SEQS_DEFAULT,
+        .batch_tokens = (uint32_t)b->batch_tokens,
+        .kv_bytes = b->kv_mb << 20,
         .seal = mode == WRK_SANDBOX_STRICT,
     };
+    struct rc_err why = RC_ERR_INIT;
     uint64_t t0;
+    enum rc rc;
 
     lo.no_spin = !spin;
-    enum rc rc = wrk_sandbox_apply(mode, -1, root_fd, lo.n_threads, &report, err);
-
+    rc = wrk_device_enter(&b->device,
+                          &(struct wrk_enter){mode, -1, root_fd, lo.n_threads, lo.no_spin}, &report,
+                          &lo.be, &why, err);
     if (rc != RC_OK)
         return rc;
+    if (!wrk_device_is_cpu(&b->device) && lo.be == NULL) {
+        *err = why;
+        rc_wrap(err, "backend '%s'", wrk_device_backend(&b->device));
+        return why.code;
+    }
     t0 = wrk_now_us();
     if ((rc = wrk_load(&b->model, root_fd, &lo, err)) != RC_OK)
         return rc;
@@ -403,6 +448,7 @@ int wrk_bench(int argc, char **argv)
     enum rc rc = parse(&b, argc, argv, &err);
     int fd, status = WRK_EXIT_OK;
 
+    wrk_device_env(&b.device);
     if (rc == RC_OK && !wrk_sandbox_mode_parse(b.sandbox, &mode))
         rc = rc_fail(&err, RC_INVALID, "--sandbox '%s', expected strict, permissive or off",
                      b.sandbox);

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "wrk_kstats.h"
+
 #define TEXT_BUDGET_IDLE (1u << 20)  /* bytes tokenized in a step */
 #define SLICE_US 20000               /* of one text, until others have their turn */
 #define TEXT_BUDGET_BUSY (16u << 10) /* while sequences decode */
@@ -339,13 +341,19 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     Ipc__Frame f = IPC__FRAME__INIT;
     Ipc__Stats s = IPC__STATS__INIT;
     struct be_stats be = {0};
+    struct wrk_kstats_msg k;
     uint64_t now = wrk_now_us();
 
     if (now - e->stats_us < min_us)
         return RC_OK;
     e->stats_us = now;
-    if (e->o.be != NULL)
+    if (e->o.be != NULL) {
         be_ctx_stats(e->o.be, &be);
+        if (be.device[0] != '\0') { /* the processor has nothing to tell of kernels */
+            wrk_kstats_msg(&k, e->o.be);
+            s.kernels = &k.m;
+        }
+    }
     s.running = e->n_seqs;
     for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
         s.waiting += t->kind == IPC__FRAME__BODY_GENERATE && t->gen.n_started == 0;

@@ -1,7 +1,9 @@
 /* wrk_load.c - defaults, backend, sealed threads, model.
  *
- * Always true: the thread pool stands and new threads are forbidden before the
- * first byte of a model is parsed. Tests: tests/worker/test_wrk_model_golden.c
+ * Always true: on the processor the thread pool stands and new threads are forbidden
+ * before the first byte of a model is parsed. A device's driver may make threads while
+ * kernels are loaded, so there they are forbidden when the model stands. Tests:
+ * tests/worker/test_wrk_model_golden.c
  */
 #include "wrk_load.h"
 
@@ -19,16 +21,18 @@ static uint32_t bounded(uint32_t v, uint32_t dflt, uint32_t max)
     return v == 0 ? dflt : v > max ? max : v;
 }
 
-static enum rc kv_type(const char *s, struct mdl_opts *out, struct rc_err *err)
+static enum rc kv_type(const char *s, bool device, struct mdl_opts *out, struct rc_err *err)
 {
     out->kv_dtype = BE_F16;
     if (word(s) == NULL || strcmp(s, "auto") == 0)
         out->kv_auto = true;
     else if (strcmp(s, "f32") == 0)
         out->kv_dtype = BE_F32;
+    else if (strcmp(s, "q8_0") == 0 && device)
+        out->kv_dtype = BE_Q8_0;
     else if (strcmp(s, "f16") != 0)
-        return rc_fail_what(err, RC_INVALID, "kv_dtype", "kv_dtype '%s', expected auto, f16 or f32",
-                            s);
+        return rc_fail_what(err, RC_INVALID, "kv_dtype", "kv_dtype '%s', expected auto, f16%s", s,
+                            device ? ", f32 or q8_0" : " or f32");
     return RC_OK;
 }
 
@@ -39,7 +43,7 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
                            .batch_tokens =
                                bounded(o->batch_tokens, WRK_BATCH_DEFAULT, WRK_BATCH_MAX)};
     const struct be_opts be = {
-        .backend = word(o->backend) != NULL ? o->backend : "cpu",
+        .backend = "cpu",
         .n_threads = o->n_threads,
         .no_spin = o->no_spin,
         .workspace_bytes = o->workspace_bytes,
@@ -54,21 +58,25 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
         .progress = o->progress,
         .progress_user = o->user,
     };
+    bool device = o->be != NULL;
     enum rc rc;
 
+    l.be = o->be;
     if (l.batch_tokens < l.max_seqs) /* every sequence has a row in every pass */
         l.batch_tokens = l.max_seqs;
     m.max_seqs = l.max_seqs;
     m.batch_tokens = l.batch_tokens;
-    if ((rc = kv_type(o->kv_dtype, &m, err)) != RC_OK)
-        return rc;
-    if ((rc = be_ctx_new(&l.be, &be, err)) != RC_OK)
-        return rc;
-    if (o->seal && (rc = wrk_sandbox_seal(err)) != RC_OK)
+    if ((rc = kv_type(o->kv_dtype, device, &m, err)) != RC_OK)
         goto out;
-    rc = mdl_open(&l.mdl, root_fd, l.be, &m, err);
-    if (rc == RC_OK)
-        be_ctx_seal(l.be);
+    if (!device && (rc = be_ctx_new(&l.be, &be, err)) != RC_OK)
+        goto out;
+    if (o->seal && !device && (rc = wrk_sandbox_seal(err)) != RC_OK)
+        goto out;
+    if ((rc = mdl_open(&l.mdl, root_fd, l.be, &m, err)) != RC_OK)
+        goto out;
+    be_ctx_seal(l.be);
+    if (o->seal && device)
+        rc = wrk_sandbox_seal_device(err);
 out:
     if (rc == RC_OK)
         *out = l;

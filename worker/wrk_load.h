@@ -12,11 +12,12 @@
 /* Words and budgets as the front or the command line gave them; 0, NULL or "" is
  * "not told" and takes a default. */
 struct wrk_load_opts {
-    const char *backend, *kv_dtype, *cpu_level, *f32_gemm;
+    const char *kv_dtype, *cpu_level, *f32_gemm;
+    struct be_ctx *be; /* of a device, made before the sandbox stood; taken. NULL: the processor */
     uint64_t weight_bytes, kv_bytes, workspace_bytes;
     uint32_t n_threads, max_seqs, ctx_tokens, batch_tokens;
     bool no_spin; /* as in struct be_opts */
-    bool seal;    /* forbid new threads once the pool stands */
+    bool seal;    /* forbid new threads once the pool stands; with a device once the model does */
     void (*progress)(void *user, const char *stage, uint64_t done, uint64_t total);
     void *user;
 };
@@ -33,7 +34,7 @@ struct wrk_loaded {
 #define WRK_KV_DEFAULT (512ull << 20)
 
 /* Errors: RC_INVALID a word of the options, those of be_ctx_new and mdl_open,
- * RC_UNSUPPORTED the threads could not be sealed. */
+ * RC_UNSUPPORTED the threads could not be sealed. o->be is freed then. */
 enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts *o,
                  struct rc_err *err);
 void wrk_unload(struct wrk_loaded *l);

@@ -11,6 +11,7 @@
 
 #include "be.h"
 #include "wrk_bench.h"
+#include "wrk_device.h"
 #include "wrk_doctor.h"
 #include "wrk_sandbox.h"
 #include "wrk_serve.h"
@@ -21,13 +22,13 @@
 #define THREADS_MAX 1024
 
 static const char usage[] =
-    "usage: inferd-worker --serve --sandbox=strict|permissive|off [--threads=N]\n"
+    "usage: inferd-worker --serve --sandbox=strict|permissive|off [--threads=N] [DEVICE WORDS]\n"
     "           serves one model: channel on descriptor 3, model on descriptor 4\n"
-    "       inferd-worker --doctor [--sandbox=MODE]\n"
+    "       inferd-worker --doctor [--sandbox=MODE] [DEVICE WORDS]\n"
     "           says what holds on this machine, one JSON object a line\n"
     "       inferd-worker --bench PATH [--prompt N] [--gen N] [--seqs N] [--threads N]\n"
     "           [--runs N] [--embed-batch N] [--embed-tokens N] [--cpu-level L]\n"
-    "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE]\n"
+    "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE] [DEVICE WORDS]\n"
     "           times one model, prints one JSON object\n"
     "       inferd-worker --version\n"
     "inferd starts this program; people rarely do.\n";
@@ -35,15 +36,17 @@ static const char usage[] =
 struct args {
     enum wrk_sandbox_mode sandbox;
     unsigned threads;
+    struct wrk_device device;
 };
 
 static int bad(const char *arg)
 {
-    fprintf(stderr, "inferd-worker: unknown or malformed argument '%s'\n%s", arg, usage);
+    fprintf(stderr, "inferd-worker: unknown or malformed argument '%s'\n%s%s", arg, usage,
+            wrk_device_usage());
     return WRK_EXIT_USAGE;
 }
 
-/* --sandbox=MODE and --threads=N; index of the first bad argument, 0 = none. */
+/* --sandbox=MODE, --threads=N and a device's words; index of the first bad argument, 0 = none. */
 static int parse_common(int argc, char **argv, struct args *a)
 {
     for (int i = 2; i < argc; i++) {
@@ -57,7 +60,7 @@ static int parse_common(int argc, char **argv, struct args *a)
             if (argv[i][10] < '0' || argv[i][10] > '9' || *end != '\0' || n > THREADS_MAX)
                 return i;
             a->threads = (unsigned)n;
-        } else {
+        } else if (!wrk_device_word(&a->device, argv[i])) {
             return i;
         }
     }
@@ -79,6 +82,7 @@ static int serve_main(int argc, char **argv)
         .n_threads = be_host_threads(a.threads, &spin), /* the sandbox hides the cgroup */
         .channel_fd = CHANNEL_FD,
         .root_fd = ROOT_FD,
+        .device = a.device,
     };
     o.no_spin = !spin;
     return wrk_serve(&o);
@@ -107,7 +111,7 @@ static int help_main(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    fputs(usage, stdout);
+    printf("%s%s", usage, wrk_device_usage());
     return WRK_EXIT_OK;
 }
 

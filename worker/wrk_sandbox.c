@@ -32,14 +32,17 @@ static const struct {
     [WRK_SBX_PARENT] = {"parent-death", wrk_sbx_parent, false},
     [WRK_SBX_NNP] = {"no-new-privs", wrk_sbx_nnp, false},
     [WRK_SBX_LANDLOCK] = {"landlock", wrk_sbx_landlock, false},
+    [WRK_SBX_DEVICE] = {"device", NULL, false},
     [WRK_SBX_SECCOMP] = {"seccomp", wrk_sbx_seccomp, false},
 };
 
 enum rc wrk_sandbox_apply_but(uint32_t skip, enum wrk_sandbox_mode mode, int channel_fd,
-                              int root_fd, unsigned n_threads, struct wrk_sandbox_report *report,
-                              struct rc_err *err)
+                              int root_fd, unsigned n_threads,
+                              const struct wrk_sandbox_device *device,
+                              struct wrk_sandbox_report *report, struct rc_err *err)
 {
-    struct wrk_sbx s = {.channel_fd = channel_fd, .root_fd = root_fd, .n_threads = n_threads};
+    struct wrk_sbx s = {
+        .channel_fd = channel_fd, .root_fd = root_fd, .n_threads = n_threads, .device = device};
     struct stat st;
     enum rc rc = RC_OK;
 
@@ -48,8 +51,14 @@ enum rc wrk_sandbox_apply_but(uint32_t skip, enum wrk_sandbox_mode mode, int cha
         return rc_fail(err, RC_IO, "model root descriptor %d: %m", root_fd);
     s.root_is_dir = root_fd >= 0 && S_ISDIR(st.st_mode);
     for (size_t i = 0; i < WRK_SBX_N; i++) {
-        struct wrk_layer *l = &report->layer[report->n++];
+        struct wrk_layer *l = &report->layer[report->n];
 
+        if (i == WRK_SBX_DEVICE) {
+            if (device)
+                device->open(device->user);
+            continue;
+        }
+        report->n++;
         l->name = layers[i].name;
         l->optional = layers[i].optional;
         if (mode == WRK_SANDBOX_OFF || (skip & (1u << i)) != 0)
@@ -72,7 +81,14 @@ enum rc wrk_sandbox_apply_but(uint32_t skip, enum wrk_sandbox_mode mode, int cha
 enum rc wrk_sandbox_apply(enum wrk_sandbox_mode mode, int channel_fd, int root_fd,
                           unsigned n_threads, struct wrk_sandbox_report *report, struct rc_err *err)
 {
-    return wrk_sandbox_apply_but(0, mode, channel_fd, root_fd, n_threads, report, err);
+    return wrk_sandbox_apply_but(0, mode, channel_fd, root_fd, n_threads, NULL, report, err);
+}
+
+enum rc wrk_sandbox_apply_device(enum wrk_sandbox_mode mode, int channel_fd, int root_fd,
+                                 unsigned n_threads, const struct wrk_sandbox_device *device,
+                                 struct wrk_sandbox_report *report, struct rc_err *err)
+{
+    return wrk_sandbox_apply_but(0, mode, channel_fd, root_fd, n_threads, device, report, err);
 }
 
 bool wrk_sandbox_mode_parse(const char *word, enum wrk_sandbox_mode *out)

@@ -43,10 +43,31 @@ enum rc wrk_sandbox_apply(enum wrk_sandbox_mode mode, int channel_fd, int root_f
                           unsigned n_threads, struct wrk_sandbox_report *report,
                           struct rc_err *err);
 
+/* What a worker needs that computes on a device with a driver of its own; lists end with
+ * NULL, and a path that does not exist grants nothing. With it, Landlock grants these paths;
+ * limits leave locked memory alone and allow 1024 open files; the filter allows ioctl on any
+ * descriptor that is open (it cannot tell devices apart: Landlock says which can be opened),
+ * and what it does not know is refused with EPERM instead of a kill, because nobody can list
+ * what each version of a driver tries. Processes, exec, sockets and executable memory stay
+ * closed. */
+struct wrk_sandbox_device {
+    const char *const *read_only; /* read below these */
+    const char *const *nodes;     /* read, write, ioctl */
+    const char *rw_dir;           /* files made, replaced and removed in it; NULL = none */
+    /* Opens the driver; called after Landlock and before the filter, in every mode. */
+    void (*open)(void *user);
+    void *user;
+};
+enum rc wrk_sandbox_apply_device(enum wrk_sandbox_mode mode, int channel_fd, int root_fd,
+                                 unsigned n_threads, const struct wrk_sandbox_device *device,
+                                 struct wrk_sandbox_report *report, struct rc_err *err);
+
 /* No new threads from now on: killed on violation. Call when the pool stands
  * and wrk_sandbox_apply has run (its no-new-privs is needed). Errors:
  * RC_UNSUPPORTED. */
 enum rc wrk_sandbox_seal(struct rc_err *err);
+/* The same for a worker with a device: EAGAIN on violation, for a driver to survive. */
+enum rc wrk_sandbox_seal_device(struct rc_err *err);
 
 /* "strict" "permissive" "off"; false for another word. */
 bool wrk_sandbox_mode_parse(const char *word, enum wrk_sandbox_mode *out);

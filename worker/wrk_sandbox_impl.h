@@ -22,6 +22,7 @@ enum wrk_sbx_layer {
     WRK_SBX_PARENT,   /* dies with its parent */
     WRK_SBX_NNP,      /* no new privileges */
     WRK_SBX_LANDLOCK, /* read-only on the model root, nothing else */
+    WRK_SBX_DEVICE,   /* no layer: here a driver is opened, if there is one */
     WRK_SBX_SECCOMP,  /* system call allowlist */
     WRK_SBX_N,
 };
@@ -30,6 +31,7 @@ struct wrk_sbx {
     int channel_fd, root_fd; /* -1 = none */
     bool root_is_dir;
     unsigned n_threads;
+    const struct wrk_sandbox_device *device; /* NULL: the processor */
 };
 
 #define WRK_DETAIL_MAX sizeof(((struct wrk_layer *)0)->detail)
@@ -50,7 +52,8 @@ bool wrk_sbx_seccomp(const struct wrk_sbx *s, char *detail);
 
 /* wrk_sandbox_apply without the layers whose bit (1 << enum) is set in skip. */
 enum rc wrk_sandbox_apply_but(uint32_t skip, enum wrk_sandbox_mode mode, int channel_fd,
-                              int root_fd, unsigned n_threads, struct wrk_sandbox_report *report,
-                              struct rc_err *err);
+                              int root_fd, unsigned n_threads,
+                              const struct wrk_sandbox_device *device,
+                              struct wrk_sandbox_report *report, struct rc_err *err);
 
 #endif

@@ -142,18 +142,20 @@ bool wrk_sbx_limits(const struct wrk_sbx *s, char *detail)
     /* FSIZE cannot be 0: it also bounds ftruncate of a memfd, which carries big
      * answers; no file can be opened for writing in any case. NPROC counts per
      * user, so it would depend on strangers: seccomp forbids new processes. */
-    static const struct {
+    const rlim_t files = s->device ? 1024 : 256; /* a driver opens each device several times */
+    const struct {
         int what;
         const char *name;
         rlim_t max;
     } table[] = {
         {RLIMIT_CORE, "core", 0},         {RLIMIT_FSIZE, "fsize", IPC_BODY_MAX},
-        {RLIMIT_NOFILE, "nofile", 256},   {RLIMIT_MEMLOCK, "memlock", 0},
-        {RLIMIT_MSGQUEUE, "msgqueue", 0}, {RLIMIT_RTPRIO, "rtprio", 0},
+        {RLIMIT_NOFILE, "nofile", files}, {RLIMIT_MSGQUEUE, "msgqueue", 0},
+        {RLIMIT_RTPRIO, "rtprio", 0},     {RLIMIT_MEMLOCK, "memlock", 0},
     };
+    /* staging memory is locked by the driver */
+    const size_t n = sizeof(table) / sizeof(table[0]) - (s->device ? 1 : 0);
 
-    (void)s;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         struct rlimit want = {table[i].max, table[i].max}, have;
 
         if (getrlimit((__rlimit_resource_t)table[i].what, &have) == 0 &&
@@ -164,8 +166,8 @@ bool wrk_sbx_limits(const struct wrk_sbx *s, char *detail)
             return false;
         }
     }
-    say(detail, "core 0, open files 256, locked memory 0, file size %llu MiB (memfd)",
-        (unsigned long long)(IPC_BODY_MAX >> 20));
+    say(detail, "core 0, open files %u, %sfile size %llu MiB (memfd)", (unsigned)files,
+        s->device ? "" : "locked memory 0, ", (unsigned long long)(IPC_BODY_MAX >> 20));
     return true;
 }
 

@@ -1,8 +1,9 @@
 /* wrk_sandbox_seccomp.c - which system calls a worker has after its start.
  *
- * One allowlist table; whatever is not in it kills the process (SIGSYS). Three
- * kinds of rows: always, only with a model directory as root, and calls libraries
- * try in passing that are answered with an error instead of death. Applied to all
+ * One allowlist table; whatever is not in it kills the process (SIGSYS). Kinds of rows:
+ * always, only with a model directory as root, only with a device or its kernel cache, and calls
+ * libraries try in passing that are answered with an error instead of death. With a device what
+ * is not in the table is refused with EPERM, and only the calls of `deadly` kill. Applied to all
  * threads (TSYNC). A second filter (wrk_sandbox_seal) forbids new threads once
  * the pool stands. How to find the call that killed a worker: docs/sandbox.md.
  *
@@ -26,7 +27,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum when { ALWAYS, DIR_ROOT };
+enum when { ALWAYS, DIR_ROOT, DEVICE, CACHE };
 
 /* One condition on one argument: (value & mask) == want; mask 0 = no condition. */
 struct cond {
@@ -125,6 +126,47 @@ static const struct row {
     {SYS(prctl), ALWAYS, {{0, INT, PR_SET_NAME}}},               /* thread names */
     {SYS(prctl), ALWAYS, {{0, INT, 0x53564d41}}},                /* PR_SET_VMA: heap names */
     {SYS(seccomp), ALWAYS, {{0, INT, SECCOMP_SET_MODE_FILTER}}}, /* only narrows */
+    /* a driver: control of its nodes, its own wake-ups, questions about itself. ioctl cannot be
+     * told apart by path here; what is open is what Landlock let through */
+    {SYS(ioctl), DEVICE, {{0}}},
+    {SYS(openat), DEVICE, {{2, O_CREAT | O_TRUNC | O_APPEND, 0}}},
+    {SYS(getdents64), DEVICE, {{0}}},
+    {SYS(readlink), DEVICE, {{0}}},
+    {SYS(readlinkat), DEVICE, {{0}}},
+    {SYS(access), DEVICE, {{0}}},
+    {SYS(faccessat), DEVICE, {{0}}},
+    {SYS(faccessat2), DEVICE, {{0}}},
+    {SYS(statfs), DEVICE, {{0}}},
+    {SYS(stat), DEVICE, {{0}}},
+    {SYS(lstat), DEVICE, {{0}}},
+    {SYS(mlock), DEVICE, {{0}}},
+    {SYS(munlock), DEVICE, {{0}}},
+    {SYS(mincore), DEVICE, {{0}}},
+    {SYS(eventfd2), DEVICE, {{0}}},
+    {SYS(pipe2), DEVICE, {{0}}},
+    {SYS(epoll_create1), DEVICE, {{0}}},
+    {SYS(epoll_ctl), DEVICE, {{0}}},
+    {SYS(epoll_wait), DEVICE, {{0}}},
+    {SYS(epoll_pwait), DEVICE, {{0}}},
+    {SYS(uname), DEVICE, {{0}}},
+    {SYS(getuid), DEVICE, {{0}}},
+    {SYS(geteuid), DEVICE, {{0}}},
+    {SYS(getgid), DEVICE, {{0}}},
+    {SYS(getegid), DEVICE, {{0}}},
+    {SYS(getppid), DEVICE, {{0}}},
+    {SYS(get_mempolicy), DEVICE, {{0}}},
+    {SYS(sched_getscheduler), DEVICE, {{0}}},
+    {SYS(sched_getparam), DEVICE, {{0}}},
+    {SYS(sched_get_priority_max), DEVICE, {{0}}},
+    {SYS(sched_get_priority_min), DEVICE, {{0}}},
+    {SYS(getrlimit), DEVICE, {{0}}},
+    {SYS(pselect6), DEVICE, {{0}}},
+    /* be_kcache.c: temporary file, fsync, rename, removal, time of use; Landlock says where */
+    {SYS(openat), CACHE, {{2, O_ACCMODE | O_CREAT | O_EXCL, O_WRONLY | O_CREAT | O_EXCL}}},
+    {SYS(fsync), CACHE, {{0}}},
+    {SYS(renameat), CACHE, {{0}}},
+    {SYS(unlinkat), CACHE, {{2, INT, 0}}},
+    {SYS(utimensat), CACHE, {{0}}},
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     /* sanitizer runtimes: stack bounds, reports */
     {SYS(getrlimit), ALWAYS, {{0}}},
@@ -151,6 +193,45 @@ static const struct {
     {SYS(set_mempolicy), EPERM}, {SYS(mbind), EPERM},
 };
 
+/* With a device too, these end the process: nothing honest tries them. */
+static const struct {
+    int nr;
+    const char *name;
+} deadly[] = {
+    {SYS(execve)},      {SYS(execveat)},
+    {SYS(fork)},        {SYS(vfork)},
+    {SYS(ptrace)},      {SYS(process_vm_readv)},
+    {SYS(setuid)},      {SYS(process_vm_writev)},
+    {SYS(unshare)},     {SYS(setns)},
+    {SYS(mount)},       {SYS(io_uring_setup)},
+    {SYS(bpf)},         {SYS(userfaultfd)},
+    {SYS(kexec_load)},  {SYS(keyctl)},
+    {SYS(init_module)}, {SYS(perf_event_open)},
+};
+
+static bool applies(const struct wrk_sbx *s, enum when w)
+{
+    switch (w) {
+    case DIR_ROOT:
+        return s->root_is_dir;
+    case DEVICE:
+        return s->device != NULL;
+    case CACHE:
+        return s->device != NULL && s->device->rw_dir != NULL;
+    default:
+        return true;
+    }
+}
+
+/* A row of the table grants this call as it is: no error for it then. */
+static bool granted(const struct wrk_sbx *s, int nr)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].nr == nr && rows[i].cond[0].mask == 0 && applies(s, rows[i].when))
+            return true;
+    return false;
+}
+
 static int add_row(scmp_filter_ctx ctx, const struct row *r)
 {
     struct scmp_arg_cmp cmp[2];
@@ -167,7 +248,7 @@ static int add_row(scmp_filter_ctx ctx, const struct row *r)
 
 bool wrk_sbx_seccomp(const struct wrk_sbx *s, char *detail)
 {
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
+    scmp_filter_ctx ctx = seccomp_init(s->device ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_KILL_PROCESS);
     const char *step = "seccomp_init";
     unsigned n = 0;
     int e = ctx == NULL ? -ENOMEM : 0;
@@ -181,17 +262,30 @@ bool wrk_sbx_seccomp(const struct wrk_sbx *s, char *detail)
     }
     for (size_t i = 0; e == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
         step = rows[i].name;
-        if (rows[i].when == DIR_ROOT && !s->root_is_dir)
+        if (!applies(s, rows[i].when))
             continue;
-        e = add_row(ctx, &rows[i]);
+        if ((e = add_row(ctx, &rows[i])) == -EEXIST) /* a sanitizer asked for it too */
+            e = 0;
         n++;
     }
     for (size_t i = 0; e == 0 && i < sizeof(soft) / sizeof(soft[0]); i++) {
         step = soft[i].name;
-        if (soft[i].nr >= 0)
+        if (s->device && soft[i].error == EPERM) /* what the filter does in any case */
+            continue;
+        if (soft[i].nr >= 0 && !granted(s, soft[i].nr))
             e = seccomp_rule_add(ctx, SCMP_ACT_ERRNO((unsigned)soft[i].error), soft[i].nr, 0);
     }
-    if (e == 0 && !s->root_is_dir) {
+    for (size_t i = 0; e == 0 && s->device && i < sizeof(deadly) / sizeof(deadly[0]); i++) {
+        step = deadly[i].name;
+        if (deadly[i].nr >= 0)
+            e = seccomp_rule_add(ctx, SCMP_ACT_KILL_PROCESS, deadly[i].nr, 0);
+    }
+    if (e == 0 && s->device) { /* a clone that makes no thread */
+        step = "clone";
+        e = seccomp_rule_add(ctx, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1,
+                             SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+    }
+    if (e == 0 && !s->root_is_dir && !s->device) {
         /* a library that looks for /proc or /sys gets an error, not death */
         step = "openat";
         if ((e = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(openat), 1,
@@ -215,17 +309,21 @@ bool wrk_sbx_seccomp(const struct wrk_sbx *s, char *detail)
         return false;
     }
     snprintf(detail, WRK_DETAIL_MAX,
-             "%u rules; anything else kills: sockets, exec, fork, ptrace, writing files", n);
+             s->device
+                 ? "%u rules; anything else is refused, exec, fork and ptrace kill; ioctl is "
+                   "allowed on what is open"
+                 : "%u rules; anything else kills: sockets, exec, fork, ptrace, writing files",
+             n);
     return true;
 }
 
-enum rc wrk_sandbox_seal(struct rc_err *err)
+static enum rc seal(uint32_t action, struct rc_err *err)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog prog = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
@@ -233,4 +331,14 @@ enum rc wrk_sandbox_seal(struct rc_err *err)
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog) != 0)
         return rc_fail_what(err, RC_UNSUPPORTED, "seccomp", "sealing the threads: %m");
     return RC_OK;
+}
+
+enum rc wrk_sandbox_seal(struct rc_err *err)
+{
+    return seal(SECCOMP_RET_KILL_PROCESS, err);
+}
+
+enum rc wrk_sandbox_seal_device(struct rc_err *err)
+{
+    return seal(SECCOMP_RET_ERRNO | EAGAIN, err);
 }

@@ -42,7 +42,9 @@ struct wrk {
     enum state state;
     bool stop; /* flush what waits, then exit with `status` */
     int status;
-    Ipc__Frame *hello; /* its words and budgets */
+    Ipc__Frame *hello;       /* its words and budgets */
+    struct be_ctx *be;       /* of a device, until the load takes it */
+    struct rc_err no_device; /* why be is NULL though the words name a device */
     struct wrk_loaded model;
     struct wrk_engine *engine; /* NULL before the load */
     bool idle_told;            /* Stats were sent since the last step */
@@ -128,12 +130,28 @@ static enum rc listen_meanwhile(void *user, struct rc_err *err)
     return rc == RC_OK || rc == RC_AGAIN ? wrk_engine_stats(w->engine, STATS_US, err) : rc;
 }
 
+/* The device is the command line's; what the front believes must be the same. */
+static enum rc check_device(const struct wrk *w, struct rc_err *why)
+{
+    const char *mine = wrk_device_backend(&w->o->device), *asked = w->hello->hello->backend;
+
+    if (asked[0] != '\0' && strcmp(asked, mine) != 0)
+        return rc_fail_what(why, RC_INVALID, "backend",
+                            "the front asks for backend '%.32s', this worker was started for '%s'",
+                            asked, mine);
+    if (wrk_device_is_cpu(&w->o->device) || w->be != NULL)
+        return RC_OK;
+    *why = w->no_device;
+    rc_wrap(why, "backend '%s'", mine);
+    return why->code;
+}
+
 static enum rc load(struct wrk *w, struct rc_err *why)
 {
     const Ipc__Hello *h = w->hello->hello;
     const Ipc__Budgets none = IPC__BUDGETS__INIT, *b = h->budgets != NULL ? h->budgets : &none;
     const struct wrk_load_opts o = {
-        .backend = h->backend,
+        .be = w->be,
         .kv_dtype = h->kv_dtype,
         .cpu_level = h->cpu_level,
         .f32_gemm = h->f32_gemm,
@@ -151,9 +169,12 @@ static enum rc load(struct wrk *w, struct rc_err *why)
     };
     struct wrk_engine_opts e = {.chan = &w->chan,
                                 .max_queue = b->max_queue != 0 ? b->max_queue : QUEUE_DEFAULT};
-    enum rc rc = wrk_load(&w->model, w->o->root_fd, &o, why);
+    enum rc rc = check_device(w, why);
 
     if (rc != RC_OK)
+        return rc;
+    w->be = NULL; /* taken, whatever comes */
+    if ((rc = wrk_load(&w->model, w->o->root_fd, &o, why)) != RC_OK)
         return rc;
     e.listen = listen_meanwhile;
     e.listen_user = w;
@@ -173,8 +194,12 @@ static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
     memset(&s, 0, sizeof(s));
     be_ctx_stats(w->model.be, &s);
     loaded_from_info(&l, i);
-    l.backend = w->hello->hello->backend[0] != '\0' ? w->hello->hello->backend : (char *)"cpu";
+    l.backend = (char *)wrk_device_backend(&w->o->device);
     l.kernels = s.kernels;
+    l.device = s.device;
+    l.device_bytes = s.device_bytes;
+    if (!wrk_device_is_cpu(&w->o->device))
+        l.compute = (char *)(w->o->device.compute ? w->o->device.compute : "exact_f32");
     l.weight_bytes = s.weight_bytes;
     l.kv_bytes = s.kv_bytes;
     l.workspace_bytes = s.workspace_bytes;
@@ -410,12 +435,15 @@ static int ended(struct wrk *w, enum rc rc, const struct rc_err *err)
 
 int wrk_serve(const struct wrk_serve_opts *o)
 {
-    struct wrk w = {.o = o, .state = FRESH, .idle_told = true};
+    struct wrk w = {.o = o, .state = FRESH, .idle_told = true, .no_device = RC_ERR_INIT};
     struct wrk_sandbox_report report;
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
 
-    rc = wrk_sandbox_apply(o->sandbox, o->channel_fd, o->root_fd, o->n_threads, &report, &err);
+    rc = wrk_device_enter(
+        &o->device,
+        &(struct wrk_enter){o->sandbox, o->channel_fd, o->root_fd, o->n_threads, o->no_spin},
+        &report, &w.be, &w.no_device, &err);
     if (rc != RC_OK) {
         wrk_log("%s", err.msg);
         return WRK_EXIT_SANDBOX;
@@ -426,6 +454,7 @@ int wrk_serve(const struct wrk_serve_opts *o)
     w.status = ended(&w, rc, &err);
     wrk_engine_free(&w.engine);
     wrk_unload(&w.model);
+    be_ctx_free(&w.be);
     if (w.hello != NULL)
         ipc__frame__free_unpacked(w.hello, NULL);
     wrk_chan_deinit(&w.chan);

@@ -4,6 +4,7 @@
 #ifndef INFERD_WRK_SERVE_H
 #define INFERD_WRK_SERVE_H
 
+#include "wrk_device.h"
 #include "wrk_sandbox.h"
 
 /* What the process ends with; the launcher reports it to the front. */
@@ -20,6 +21,7 @@ struct wrk_serve_opts {
     unsigned n_threads; /* >= 1 */
     bool no_spin;       /* as in struct be_opts */
     int channel_fd, root_fd;
+    struct wrk_device device;
 };
 
 /* Applies the sandbox, then serves until the channel closes, a drain ends or a

@@ -18,6 +18,6 @@ void sup_models_full(struct sup_req *req, void *user);
 void sup_models_get(struct sup_req *req, void *user);
 
 /* {"native":true,...}: the backends of this build. */
-void sup_backends_json(const char *in_use, struct sup_json *o);
+void sup_backends_json(struct sup_json *o);
 
 #endif

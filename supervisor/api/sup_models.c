@@ -75,6 +75,13 @@ static void info_json(const Ipc__Loaded *m, struct sup_json *o)
     sup_json_fmt(o, ",\"kv_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,\"threads\":%u",
                  (unsigned long long)m->kv_bytes, (unsigned long long)m->workspace_bytes,
                  m->max_seqs, m->threads);
+    if (!*m->device) /* the processor */
+        return;
+    sup_json_str(o, ",\"device\":");
+    sup_json_quoted(o, m->device);
+    sup_json_str(o, ",\"compute\":");
+    sup_json_quoted(o, m->compute);
+    sup_json_fmt(o, ",\"device_bytes\":%llu", (unsigned long long)m->device_bytes);
 }
 
 static void model_json(const struct sup_model_view *v, struct sup_json *o)
@@ -141,10 +148,10 @@ static void reply_list(struct listing *l)
     sup_reply_json(l->req, 200, &l->out);
 }
 
-void sup_backends_json(const char *in_use, struct sup_json *o)
+/* Of this build; whether there is a GPU is known when a model asks for one. */
+void sup_backends_json(struct sup_json *o)
 {
-    (void)in_use; /* one backend in this build: the processor */
-    sup_json_str(o, "{\"native\":true,\"onnx\":false,\"metal\":false,\"mlx\":false,\"cuda\":false,"
+    sup_json_str(o, "{\"native\":true,\"onnx\":false,\"metal\":false,\"mlx\":false,\"cuda\":true,"
                     "\"xla\":false,\"wasm\":false}");
 }
 
@@ -152,7 +159,7 @@ static void reply_full(struct listing *l)
 {
     each(l, "{\"object\":\"list\",\"data\":[", "]", add_model);
     sup_json_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
-    sup_backends_json(l->front->conf->backend, &l->out);
+    sup_backends_json(&l->out);
     l->pick = can_embed;
     each(l, ",\"embedders\":{", "}", add_entry);
     l->pick = can_generate;

@@ -50,7 +50,7 @@ void sup_probe_ready(struct sup_req *req, void *user)
         sup_json_quoted(&o, why);
     }
     sup_json_str(&o, ",\"backends\":");
-    sup_backends_json(front->conf->backend, &o);
+    sup_backends_json(&o);
     sup_json_fmt(&o,
                  ",\"models\":{\"embedders\":%u,\"rerankers\":0,\"chunkers\":0,\"generators\":%u,"
                  "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"

@@ -15,6 +15,7 @@
 #include "sup_local.h"
 #include "sup_term.h"
 
+#define WORD_MAX 1024
 #define TIMEOUT_S 3600 /* a slow machine, a large model, a hundred runs */
 
 enum { O_JSON, O_WORKER, O_PASSED };
@@ -32,7 +33,17 @@ const struct sup_opt sup_opts_bench[] = {
     {"runs", SUP_O_NUM, "N", "measured runs after a warm-up (default 3)", 1, 100},
     {"cpu-level", SUP_O_TEXT, "WORD", "kernels: auto, c, avx2, avx512", 0, 0},
     {"f32-gemm", SUP_O_TEXT, "WORD", "f32 products: auto, own, openblas", 0, 0},
-    {"kv-dtype", SUP_O_TEXT, "WORD", "KV cache: f16, f32", 0, 0},
+    {"kv-dtype", SUP_O_TEXT, "WORD", "KV cache: f16, f32, q8_0 (cuda)", 0, 0},
+    {"kv-mb", SUP_O_NUM, "N", "MiB of KV cache (default 512)", 1, 1 << 20},
+    {"batch-tokens", SUP_O_NUM, "N", "rows of one prefill chunk (default 512)", 1, 8192},
+    {"backend", SUP_O_TEXT, "WORD", "cpu, cuda (default cpu)", 0, 0},
+    {"device", SUP_O_NUM, "N", "which GPU (default 0)", 0, 63},
+    {"compute", SUP_O_TEXT, "WORD", "float weights: exact_f32, tf32, f16", 0, 0},
+    {"library", SUP_O_TEXT, "WORD", "cuBLASLt: auto, off", 0, 0},
+    {"jit", SUP_O_TEXT, "MODE", "off, guarded, exact, profile (default off)", 0, 0},
+    {"jit-cache-dir", SUP_O_TEXT, "PATH", "folder of compiled kernels (default none)", 0, 0},
+    {"cuda-library", SUP_O_TEXT, "PATH", "driver library (default libcuda.so.1)", 0, 0},
+    {"nvrtc-library", SUP_O_TEXT, "PATH", "compiler library (default libnvrtc.so)", 0, 0},
     {"sandbox", SUP_O_TEXT, "MODE", "strict, permissive, off (default strict)", 0, 0},
     {0},
 };
@@ -103,6 +114,7 @@ static void print_table(const json_t *o)
 
     fact(o, "family", "");
     fact(o, "quant", "");
+    fact(o, "device", "device");
     fact(o, "kernels", "kernels");
     fact(o, "f32_gemm", "f32 products");
     printf("threads: %lld\n", (long long)json_integer_value(json_object_get(o, "threads")));
@@ -128,7 +140,7 @@ static void print_table(const json_t *o)
 
 static enum rc measure(const struct sup_args *a, char **text, struct rc_err *err)
 {
-    char path[4096], words[N_OPTS][128];
+    char path[4096], words[N_OPTS][1100];
     char *argv[N_OPTS + 4];
     int n = 0, status = 0;
     enum rc rc;
@@ -140,6 +152,10 @@ static enum rc measure(const struct sup_args *a, char **text, struct rc_err *err
     argv[n++] = (char *)(uintptr_t) "--bench";
     for (size_t i = O_PASSED; i < N_OPTS; i++)
         if (a->v[i].set) {
+            if (strlen(a->v[i].text) > WORD_MAX)
+                return rc_fail_what(err, RC_TOO_LARGE, sup_opts_bench[i].name,
+                                    "--%s has %zu bytes, at most %d", sup_opts_bench[i].name,
+                                    strlen(a->v[i].text), WORD_MAX);
             snprintf(words[i], sizeof(words[i]), "--%s=%s", sup_opts_bench[i].name, a->v[i].text);
             argv[n++] = words[i];
         }

@@ -124,6 +124,14 @@ struct out { /* a control frame that did not fit the socket */
     uint8_t bytes[];
 };
 
+/* Last told counts of kernels (sup_fleet_kernels.c). */
+#define FLEET_ROUTES 6
+#define FLEET_FORMATS 11
+#define FLEET_COUNTERS 20
+struct worker_kernels {
+    uint64_t route[FLEET_ROUTES], format[FLEET_FORMATS], counter[FLEET_COUNTERS];
+};
+
 struct worker {
     struct lnk all;
     struct sup_fleet *f;
@@ -150,6 +158,7 @@ struct worker {
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
     Ipc__Stats last_stats;
+    struct worker_kernels last_kernels;
     char line[1024];
     size_t n_line;
     double line_tokens;
@@ -293,7 +302,9 @@ void worker_send_cancel(struct worker *w, uint64_t task);
 void worker_want_write(struct worker *w);
 void worker_breach(struct worker *w, const struct rc_err *err);
 bool worker_writable(const struct worker *w);
-void worker_use_none(struct worker *w); /* its gauges go to 0: it is gone */
+void worker_use_none(struct worker *w);
+/* Adds to metrics what a worker told of its kernels since last time. */
+void worker_kernels(struct worker *w, const char *model, const Ipc__KernelStats *k); /* its gauges go to 0: it is gone */
 /* The end of a process: claim back, handles closed, memory freed later. */
 void worker_bury(struct worker *w);
 

@@ -279,8 +279,14 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
     if (s->hot_allocs > old->hot_allocs)
         sup_series_add(sup_series(m, SUP_M_HOT_ALLOCS, id, NULL),
                        (double)(s->hot_allocs - old->hot_allocs));
+    if (s->device_sampled > old->device_sampled)
+        sup_series_add(sup_series(m, SUP_M_DEVICE_TOKENS, id, NULL),
+                       (double)(s->device_sampled - old->device_sampled));
+    if (s->kernels)
+        worker_kernels(w, id, s->kernels);
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;
+    old->device_sampled = s->device_sampled;
 }
 
 static void on_ready(struct worker *w, const Ipc__Ready *r)

@@ -149,8 +149,7 @@ static enum rc spawn(struct launcher *l, const Ipc__CtlSpawn *sp, struct sup_spa
     }
     if ((rc = sup_scan_open(&root_fd, facts, l->conf->models_dir, sp->id, err)) != RC_OK)
         return rc;
-    rc = sup_spawn_worker(w, l->exe_fd, root_fd, l->conf->sandbox, sp->probe ? 1 : l->conf->threads,
-                          err);
+    rc = sup_spawn_worker(w, l->exe_fd, root_fd, l->conf, sp->probe, err);
     close(root_fd);
     if (rc == RC_OK)
         l->worker[l->n_workers++] = w->pid;

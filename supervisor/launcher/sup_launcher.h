@@ -19,7 +19,8 @@ struct sup_conf;
 /* Descriptors of an exec'd worker: 0 /dev/null, 1 = 2 = the stderr pipe, and */
 #define SUP_WORKER_CHANNEL_FD 3
 #define SUP_WORKER_ROOT_FD 4
-/* argv: inferd-worker --serve --sandbox=MODE --threads=N */
+/* argv: inferd-worker --serve --sandbox=MODE --threads=N, and with another backend than the
+ * processor its words: --backend=cuda --device=N ... (sup_spawn.c) */
 
 /* Runs until shutdown; returns the process's exit status. Called by `serve`
  * with nothing open but the standard descriptors. */

@@ -15,6 +15,7 @@
 #include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -123,18 +124,75 @@ static void close_all(int *fds, size_t n)
             close(fds[i]);
 }
 
-enum rc sup_spawn_worker(struct sup_spawned *out, int exe_fd, int root_fd, const char *sandbox_mode,
-                         uint64_t threads, struct rc_err *err)
+/* The words of a worker's command line. The device is named here and not on the channel: the
+ * worker opens its driver before its last filter, and nothing a peer says may choose a library. */
+#define WORDS_MAX 16
+struct words {
+    char *argv[WORDS_MAX + 1];
+    size_t n, used;
+    bool over;
+    char text[3 * PATH_MAX + 1024];
+};
+
+__attribute__((format(printf, 2, 3))) static void word(struct words *w, const char *fmt, ...)
 {
-    char mode[64], n_threads[48];
-    char *argv[] = {(char *)"inferd-worker", (char *)"--serve", mode, n_threads, NULL};
+    size_t room = sizeof(w->text) - w->used;
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(w->text + w->used, room, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= room || w->n == WORDS_MAX) {
+        w->over = true;
+        return;
+    }
+    w->argv[w->n++] = w->text + w->used;
+    w->used += (size_t)n + 1;
+}
+
+static void word_of(struct words *w, const char *name, const char *value)
+{
+    if (value && *value)
+        word(w, "--%s=%s", name, value);
+}
+
+static void make_words(struct words *w, const struct sup_conf *c, bool probe)
+{
+    word(w, "inferd-worker");
+    word(w, "--serve");
+    word(w, "--sandbox=%s", c->sandbox);
+    word(w, "--threads=%llu", probe ? 1ull : (unsigned long long)c->threads);
+    if (probe || !c->backend || strcmp(c->backend, "cpu") == 0)
+        return;
+    word_of(w, "backend", c->backend);
+    word(w, "--device=%llu", (unsigned long long)c->device);
+    word(w, "--workspace-bytes=%llu", (unsigned long long)c->workspace_mb << 20);
+    word_of(w, "compute", c->compute);
+    word_of(w, "library", c->library);
+    word_of(w, "jit", c->jit);
+    word_of(w, "jit-cache-dir", c->jit_cache_dir);
+    word(w, "--jit-cache-bytes=%llu", (unsigned long long)c->jit_cache_bytes);
+    word_of(w, "cuda-library", c->cuda_library);
+    word_of(w, "nvrtc-library", c->nvrtc_library);
+}
+
+enum rc sup_spawn_worker(struct sup_spawned *out, int exe_fd, int root_fd,
+                         const struct sup_conf *conf, bool probe, struct rc_err *err)
+{
+    struct words *w = calloc(1, sizeof(*w));
     int pair[2] = {-1, -1}, pipe_fd[2] = {-1, -1}, null_fd = -1;
     struct plan plan;
     enum rc rc = RC_OK;
     pid_t pid;
 
-    snprintf(mode, sizeof(mode), "--sandbox=%s", sandbox_mode);
-    snprintf(n_threads, sizeof(n_threads), "--threads=%llu", (unsigned long long)threads);
+    if (!w)
+        return rc_fail(err, RC_NOMEM, "no memory to start a worker");
+    make_words(w, conf, probe);
+    if (w->over) {
+        rc = rc_fail(err, RC_TOO_LARGE, "the paths of the device's options are too long");
+        goto out;
+    }
     if ((rc = ipc_pair(pair, err)) != RC_OK)
         goto out;
     /* Both ends never block: lines are lost rather than a worker held up. */
@@ -143,7 +201,7 @@ enum rc sup_spawn_worker(struct sup_spawned *out, int exe_fd, int root_fd, const
         rc = rc_fail(err, RC_IO, "starting a worker: %s", strerror(errno));
         goto out;
     }
-    plan = (struct plan){getpid(), null_fd, pipe_fd[1], pair[1], root_fd, exe_fd, argv};
+    plan = (struct plan){getpid(), null_fd, pipe_fd[1], pair[1], root_fd, exe_fd, w->argv};
     if ((pid = fork()) < 0) {
         rc = rc_fail(err, errno == ENOMEM ? RC_NOMEM : RC_IO, "fork: %s", strerror(errno));
         goto out;
@@ -156,5 +214,6 @@ out:
     close_all(pair, 2);
     close_all(pipe_fd, 2);
     close_all(&null_fd, 1);
+    free(w);
     return rc;
 }

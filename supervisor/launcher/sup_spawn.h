@@ -26,10 +26,11 @@ struct sup_spawned {
  * Errors: RC_NOT_FOUND, RC_IO. */
 enum rc sup_spawn_find(int *out_exe_fd, const struct sup_conf *conf, struct rc_err *err);
 
-/* Starts a worker on root_fd (borrowed). threads: argument of --threads.
- * Errors: RC_IO, RC_NOMEM; nothing is left open. */
+/* Starts a worker on root_fd (borrowed); its words come from conf. probe: one that looks
+ * at a model's files only, with one thread and no device.
+ * Errors: RC_IO, RC_NOMEM, RC_TOO_LARGE; nothing is left open. */
 enum rc sup_spawn_worker(struct sup_spawned *out, int exe_fd, int root_fd,
-                         const char *sandbox_mode, uint64_t threads, struct rc_err *err);
+                         const struct sup_conf *conf, bool probe, struct rc_err *err);
 
 /* For a child right after fork: die with the parent, own session (a terminal's
  * Ctrl-C is the launcher's business). False when the parent is gone already. */

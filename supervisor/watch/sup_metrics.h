@@ -47,6 +47,29 @@
     X(STEPS, "inferd_steps_total", COUNTER, "model", NULL, "batch steps")                          \
     X(HOT_ALLOCS, "inferd_hot_allocations_total", COUNTER, "model", NULL, "allocations inside "    \
       "decode steps; anything but 0 is a defect")                                                  \
+    X(KERNEL_DISPATCHES, "inferd_kernel_dispatches_total", COUNTER, "model", "route", "operations "\
+      "given to a device: jit, exact, bucket, library, hand, reference (the processor: a fallback)")\
+    X(KERNEL_PRODUCTS, "inferd_kernel_products_total", COUNTER, "model", "format", "matrix "       \
+      "products on a device by number format of the weight")                                       \
+    X(KERNEL_FALLBACKS, "inferd_kernel_fallbacks_total", COUNTER, "model", "kind", "planned "      \
+      "kernels that did not run: missing_artifact, wiring, decode, slow; anything but 0 is a defect")\
+    X(KERNEL_FUSED, "inferd_kernel_fused_total", COUNTER, "model", NULL, "operations that a "      \
+      "fusion saved")                                                                              \
+    X(DEVICE_STEPS, "inferd_device_steps_total", COUNTER, "model", "how", "lists of operations "   \
+      "sent to a device: captured as a graph, replayed, streamed one by one")                      \
+    X(DEVICE_GRAPH_EVICTIONS, "inferd_device_graph_evictions_total", COUNTER, "model", NULL,       \
+      "captured graphs that made room for others")                                                 \
+    X(DEVICE_SYNCS, "inferd_device_syncs_total", COUNTER, "model", NULL, "waits for a device")     \
+    X(DEVICE_COPIES, "inferd_device_copy_bytes_total", COUNTER, "model", "direction", "bytes "     \
+      "copied: to_device, from_device")                                                            \
+    X(DEVICE_TOKENS, "inferd_device_sampled_tokens_total", COUNTER, "model", NULL, "tokens drawn " \
+      "on a device instead of the processor")                                                      \
+    X(JIT, "inferd_jit_total", COUNTER, "model", "result", "run-time compilations: compiled, "     \
+      "failed, and hot_compile (asked for after the load; anything but 0 is a defect)")            \
+    X(JIT_CACHE, "inferd_jit_cache_total", COUNTER, "model", "event", "kernel cache: hit, miss, "  \
+      "corrupt, store, eviction")                                                                  \
+    X(JIT_KERNELS, "inferd_jit_kernels", GAUGE, "model", "state", "run-time compiled kernels: "    \
+      "active, quarantined")                                                                       \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
