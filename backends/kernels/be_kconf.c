@@ -539,7 +539,7 @@ static enum rc run_case(struct runner *r, const struct kc_builder *b, const stru
 
 static enum rc run_entry(struct runner *r, const struct be_kentry *e, struct rc_err *err)
 {
-    const struct kc_builder *b = kc_builder_get(e->desc.op);
+    const struct kc_builder *b = kc_builder_get(e->desc.op, e->args_bytes);
     bool quick = r->o->level == BE_KCONF_QUICK;
     uint32_t nv, k = 0;
     struct plan p;
@@ -547,11 +547,9 @@ static enum rc run_entry(struct runner *r, const struct be_kentry *e, struct rc_
 
     r->tol = be_kconf_tol_get(&e->desc);
     if (!b)
-        return rc_fail(err, RC_INTERNAL, "%s: no conformance cases for operation %u", e->name,
-                       e->desc.op);
-    if (b->args_bytes != e->args_bytes)
-        return rc_fail(err, RC_INTERNAL, "%s: %u bytes of arguments, expected %u", e->name,
-                       e->args_bytes, b->args_bytes);
+        return rc_fail(err, RC_INTERNAL,
+                       "%s: no conformance cases for operation %u with %u bytes of arguments",
+                       e->name, e->desc.op, e->args_bytes);
     if (e->min_arch > r->o->dev->arch) {
         r->row->skipped = true;
         snprintf(r->row->why, sizeof(r->row->why), "needs sm_%u, the device is sm_%u", e->min_arch,
@@ -661,7 +659,7 @@ enum rc be_kconf_check(const struct be_kentry *e, const struct be_kconf_dev *dev
 {
     static const enum kc_input inputs[] = {KC_RANDOM, KC_ZERO, KC_SATURATED, KC_EXTREME};
     const struct be_kconf_opts o = {.dev = dev, .level = BE_KCONF_QUICK, .seed = 1};
-    const struct kc_builder *b = kc_builder_get(e->desc.op);
+    const struct kc_builder *b = kc_builder_get(e->desc.op, e->args_bytes);
     struct be_kconf_row row = {.entry = e};
     struct runner r = {.o = &o, .families = be_kfamilies, .fam = be_kcat_family(e), .row = &row};
     struct plan p = {.n = 0};
@@ -671,9 +669,6 @@ enum rc be_kconf_check(const struct be_kentry *e, const struct be_kconf_dev *dev
 
     if (!b || !r.fam)
         return rc_fail(err, RC_NOT_FOUND, "%s: not in the catalog", e->name);
-    if (b->args_bytes != e->args_bytes)
-        return rc_fail(err, RC_INTERNAL, "%s: %u bytes of arguments, expected %u", e->name,
-                       e->args_bytes, b->args_bytes);
     r.tol = be_kconf_tol_get(&e->desc);
     if ((rc = r.fam->build(e, &r.ir, err)) != RC_OK)
         return rc;
@@ -699,7 +694,7 @@ enum rc be_kconf_check(const struct be_kentry *e, const struct be_kconf_dev *dev
     return RC_OK;
 }
 
-const struct kc_builder *kc_builder_get(uint8_t op)
+const struct kc_builder *kc_builder_get(uint8_t op, uint32_t args_bytes)
 {
     const struct {
         const struct kc_builder *b;
@@ -710,7 +705,7 @@ const struct kc_builder *kc_builder_get(uint8_t op)
 
     for (size_t i = 0; i < 3; i++)
         for (uint32_t k = 0; k < all[i].n; k++)
-            if (all[i].b[k].op == op)
+            if (all[i].b[k].op == op && all[i].b[k].args_bytes == args_bytes)
                 return &all[i].b[k];
     return NULL;
 }

@@ -93,13 +93,27 @@ static enum kc_elem kv_elem(uint32_t dtype)
     return dtype == BE_F32 ? KC_F32 : dtype == BE_F16 ? KC_F16 : KC_BYTE;
 }
 
+/* Types an entry's cache may have: one, or any of three. */
+static uint32_t kv_types(const struct be_kdesc *d)
+{
+    return d->kv_dtype == 0xff ? 3 : 1;
+}
+
+static uint32_t kv_type_at(const struct be_kdesc *d, uint32_t i, uint32_t head_dim)
+{
+    static const uint32_t all[] = {BE_F16, BE_Q8_0, BE_F32};
+    uint32_t t = d->kv_dtype == 0xff ? all[i % 3] : d->kv_dtype;
+
+    return t == BE_Q8_0 && head_dim % 32 ? BE_F16 : t;
+}
+
 /* The two caches, every value NaN (q8_0: NaN scales). */
-static void kv_init(struct kc_case *c, struct kx_kv *kv, size_t f_k, size_t f_v,
+static void kv_init(struct kc_case *c, struct kx_kv *kv, uint32_t dtype, size_t f_k, size_t f_v,
                     const struct pass *p, enum kc_role role, uint32_t bufs[2])
 {
     size_t rows, data;
 
-    kv->dtype = c->e->desc.kv_dtype;
+    kv->dtype = dtype;
     kv->page_tokens = p->page_tokens;
     kv->n_kv_heads = c->s.kv_heads;
     kv->head_dim = c->s.head_dim;
@@ -203,31 +217,56 @@ static uint32_t page_tokens(uint32_t v)
 
 static uint32_t kv_write_variants(const struct be_kentry *e)
 {
-    return 2 * kc_type_count(e->desc.act);
+    return 2 * kv_types(&e->desc) * kc_type_count(e->desc.act);
 }
 
-static void kv_write_build(struct kc_case *c)
+/* The kx_kv_write at byte offset `at`; k_also: its keys are in that buffer already (or -1). */
+static void kv_write_at(struct kc_case *c, size_t at, int k_also)
 {
-    struct kx_kv_write *a = ARGS(c, kx_kv_write);
-    uint32_t d = c->s.kv_heads * c->s.head_dim, bufs[2], *row_seq;
+    struct kx_kv_write *a = (struct kx_kv_write *)(void *)(c->args + at);
+    uint32_t width = c->s.kv_heads * c->s.head_dim, v = c->variant / 2, bufs[2], *row_seq;
+    const struct be_kdesc *d = &c->e->desc;
     struct pass p;
 
     if (!pass_init(c, &p, c->variant % 2 ? 3 : 1, c->s.rows, c->s.rows + 13, 0,
                    page_tokens(c->variant)))
         return;
     a->n = p.n_rows;
-    a->x_t = kc_type_at(c->e->desc.act, c->variant / 2);
-    kv_init(c, &a->kv, AT(kx_kv_write, kv.k), AT(kx_kv_write, kv.v), &p, KC_PART, bufs);
-    kc_tensor(c, AT(kx_kv_write, k), a->x_t, a->n, d, KC_IN);
-    kc_tensor(c, AT(kx_kv_write, v), a->x_t, a->n, d, KC_IN);
-    put_pass(c, &p, AT(kx_kv_write, seqs), AT(kx_kv_write, pages));
-    row_seq = kc_data(c, kc_add(c, AT(kx_kv_write, row_seq), a->n, KC_I32, KC_IN));
+    a->x_t = kc_type_at(d->act, v / kv_types(d));
+    kv_init(c, &a->kv, kv_type_at(d, v, c->s.head_dim), at + AT(kx_kv_write, kv.k),
+            at + AT(kx_kv_write, kv.v), &p, KC_PART, bufs);
+    if (k_also >= 0)
+        kc_bind_also(c, at + AT(kx_kv_write, k), (uint32_t)k_also, 0);
+    else
+        kc_tensor(c, at + AT(kx_kv_write, k), a->x_t, a->n, width, KC_IN);
+    kc_tensor(c, at + AT(kx_kv_write, v), a->x_t, a->n, width, KC_IN);
+    put_pass(c, &p, at + AT(kx_kv_write, seqs), at + AT(kx_kv_write, pages));
+    row_seq = kc_data(c, kc_add(c, at + AT(kx_kv_write, row_seq), a->n, KC_I32, KC_IN));
     for (uint32_t i = 0; row_seq && i < p.n_seqs; i++)
         for (uint32_t r = 0; r < p.seq[i].n_rows; r++)
             row_seq[p.seq[i].row0 + r] = i;
-    SAY(c, "%u sequence(s), pages of %u, %s", p.n_seqs, p.page_tokens,
-        a->x_t == KX_F16 ? "f16" : "f32");
+    SAY(c, "%u sequence(s), pages of %u, %s into %s", p.n_seqs, p.page_tokens,
+        a->x_t == KX_F16 ? "f16" : "f32", be_dtype_name(a->kv.dtype));
     free(p.pages);
+}
+
+static void kv_write_build(struct kc_case *c)
+{
+    kv_write_at(c, 0, -1);
+}
+
+/* Rotation of queries and keys, and the write of the turned keys, in one kernel. */
+static void rope_kv_build(struct kc_case *c)
+{
+    const struct be_kdesc *d = &c->e->desc;
+    uint32_t type = kc_type_at(d->act, c->variant / 2 / kv_types(d));
+    uint32_t kind = c->variant % KC_ROPE_KINDS;
+    int k;
+
+    kc_rope(c, AT(kx_rope_kv, q), kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
+    k = (int)c->n_bufs;
+    kc_rope(c, AT(kx_rope_kv, k), kind, type, c->s.rows, c->s.kv_heads, c->s.head_dim);
+    kv_write_at(c, AT(kx_rope_kv, w), k);
 }
 
 static uint64_t work_kv_write(const struct kc_shape *s)
@@ -239,7 +278,7 @@ static uint64_t work_kv_write(const struct kc_shape *s)
 
 static uint32_t attn_variants(const struct be_kentry *e)
 {
-    return 4 * kc_type_count(e->desc.act);
+    return 4 * kv_types(&e->desc) * kc_type_count(e->desc.act);
 }
 
 static uint32_t q_heads_of(const struct kc_case *c)
@@ -283,12 +322,13 @@ static void attn_build(struct kc_case *c)
     a->window = d->mask == BE_KMASK_CAUSAL ? 0 : v == 0 ? 19 : v == 1 ? 1 : v == 2 ? 300 : len + 5;
     if (!pass_init(c, &p, 1 + v, rows, len, a->window, page_tokens(v)))
         return;
-    a->x_t = kc_type_at(d->act, c->variant / 4);
+    a->x_t = kc_type_at(d->act, c->variant / 4 / kv_types(d));
     a->n_rows = rows;
     a->n_heads = q_heads_of(c);
     a->scale = 1 / sqrtf((float)c->s.head_dim);
     a->n_splits = (max_len(&p) + KX_SPLIT - 1) / KX_SPLIT + (v == 3); /* one that nobody sees */
-    kv_init(c, &a->kv, AT(kx_attn, kv.k), AT(kx_attn, kv.v), &p, KC_IN, bufs);
+    kv_init(c, &a->kv, kv_type_at(d, c->variant / 4, c->s.head_dim), AT(kx_attn, kv.k),
+            AT(kx_attn, kv.v), &p, KC_IN, bufs);
     kv_fill(c, &a->kv, &p, bufs);
     q = kc_tensor(c, AT(kx_attn, q), a->x_t, rows, a->n_heads * c->s.head_dim, KC_IN);
     put_pass(c, &p, AT(kx_attn, seqs), AT(kx_attn, pages));
@@ -348,7 +388,7 @@ static void merge_build(struct kc_case *c)
     a->n_splits = n_splits;
     a->kv.head_dim = hd;
     a->kv.n_kv_heads = c->s.q_heads;
-    a->kv.dtype = c->e->desc.kv_dtype;
+    a->kv.dtype = BE_F16;
     a->x_t = kc_type_at(c->e->desc.out, c->variant / 2);
     parts = (size_t)a->n_rows * a->n_heads * n_splits;
     m = kc_data(c, kc_add(c, AT(kx_attn, part_m), parts, KC_F32, KC_IN));

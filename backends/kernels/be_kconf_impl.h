@@ -113,7 +113,7 @@ static inline enum kc_elem kc_elem_of(uint32_t type)
 uint32_t kc_type_count(uint8_t act);
 uint32_t kc_type_at(uint8_t act, uint32_t i);
 
-/* Builders, one per operation: the number of variants and one case. */
+/* Builders, one per operation and argument struct: the number of variants and one case. */
 struct kc_builder {
     uint8_t op;
     uint32_t args_bytes;
@@ -123,7 +123,7 @@ struct kc_builder {
     struct kc_shape base; /* wanted sizes of an ordinary case */
     uint64_t (*work)(const struct kc_shape *s); /* multiply-adds of the oracle, roughly */
 };
-const struct kc_builder *kc_builder_get(uint8_t op);
+const struct kc_builder *kc_builder_get(uint8_t op, uint32_t args_bytes);
 extern const struct kc_builder kc_rows_builders[], kc_linear_builders[], kc_attn_builders[];
 extern const uint32_t kc_n_rows_builders, kc_n_linear_builders, kc_n_attn_builders;
 
@@ -134,6 +134,12 @@ void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, 
  * quant kernel; enc KX_ENC_*. */
 void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint32_t enc,
                   uint32_t rows, uint32_t k);
+
+/* One kx_rope at byte offset `at` of the arguments: x, positions, and by kind norm weight and
+ * rotation (KC_ROPE_*). */
+enum { KC_ROPE_BOTH, KC_ROPE_TURN, KC_ROPE_NORM, KC_ROPE_KINDS };
+void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_t rows,
+             uint32_t heads, uint32_t head_dim);
 
 /* A frozen picture of all buffers with guards; the runner's unit of upload and comparison. */
 size_t kc_layout(struct kc_case *c);

@@ -35,9 +35,31 @@ static uint64_t work_rows(const struct kc_shape *s)
 
 /* ---------------------------------------------------------------- quant */
 
+/* Encodings an entry makes: as its descriptor says, or by the arguments. */
+static uint32_t enc_count(const struct be_kdesc *d)
+{
+    return d->out == BE_KACT_ANY ? 2 : 1;
+}
+
+static uint32_t enc_at(const struct be_kdesc *d, uint32_t i)
+{
+    if (d->out == BE_KACT_ANY)
+        return i % 2 ? KX_ENC_Q8_K : KX_ENC_Q8_0;
+    return d->out == BE_KACT_Q8_K ? KX_ENC_Q8_K : KX_ENC_Q8_0;
+}
+
+/* Planes of rows of int8. */
+static void add_codes(struct kc_case *c, size_t xq, size_t xd, size_t xs, uint32_t enc, uint32_t n,
+                      uint32_t k)
+{
+    kc_add(c, xq, (size_t)n * k, KC_I8, KC_OUT);
+    kc_add(c, xd, (size_t)n * (k / (enc == KX_ENC_Q8_K ? 256 : 32)), KC_F32, KC_OUT);
+    kc_add(c, xs, (size_t)n * (k / 32), KC_I32, KC_OUT);
+}
+
 static uint32_t quant_variants(const struct be_kentry *e)
 {
-    return kc_type_count(e->desc.act);
+    return kc_type_count(e->desc.act) * enc_count(&e->desc);
 }
 
 static void quant_build(struct kc_case *c)
@@ -45,17 +67,15 @@ static void quant_build(struct kc_case *c)
     struct kx_quant *a = ARGS(c, kx_quant);
     uint32_t x, block;
 
-    a->x_t = kc_type_at(c->e->desc.act, c->variant);
-    a->enc = c->e->desc.out == BE_KACT_Q8_K ? KX_ENC_Q8_K : KX_ENC_Q8_0;
+    a->enc = enc_at(&c->e->desc, c->variant);
+    a->x_t = kc_type_at(c->e->desc.act, c->variant / enc_count(&c->e->desc));
     a->n = c->s.rows;
     block = a->enc == KX_ENC_Q8_K ? 256 : 32;
     a->k = (c->s.k + block - 1) / block * block;
     x = kc_tensor(c, AT(kx_quant, x), a->x_t, a->n, a->k, KC_IN);
-    kc_add(c, AT(kx_quant, xq), (size_t)a->n * a->k, KC_I8, KC_OUT);
-    kc_add(c, AT(kx_quant, xd), (size_t)a->n * (a->k / block), KC_F32, KC_OUT);
-    kc_add(c, AT(kx_quant, xs), (size_t)a->n * (a->k / 32), KC_I32, KC_OUT);
+    add_codes(c, AT(kx_quant, xq), AT(kx_quant, xd), AT(kx_quant, xs), a->enc, a->n, a->k);
     reach(c, x, a->n, a->k);
-    SAY(c, "x %s", type_name(a->x_t));
+    SAY(c, "%s to %s", type_name(a->x_t), a->enc == KX_ENC_Q8_K ? "Q8_K" : "Q8_0");
 }
 
 /* ---------------------------------------------------------------- embed */
@@ -92,32 +112,44 @@ static void embed_build(struct kc_case *c)
 
 enum { ADD_NONE, ADD_OTHER, ADD_IS_OUT, X_IS_OUT, ADD_KINDS };
 
-static bool fused_quant(const struct be_kdesc *d)
-{
-    return d->out == BE_KACT_Q8_0 || d->out == BE_KACT_Q8_K;
-}
+/* Outputs of a norm: the row as a tensor, as int8, as both (layer norm: a tensor). */
+enum { OUT_TENSOR, OUT_BOTH, OUT_CODES, OUT_KINDS };
 
 static uint32_t norm_variants(const struct be_kentry *e)
 {
-    return ADD_KINDS * kc_type_count(e->desc.act);
+    uint32_t n = ADD_KINDS * kc_type_count(e->desc.act);
+
+    return e->desc.op == BE_KOP_RMS_NORM && e->desc.out == BE_KACT_ANY ? n + 2 * (OUT_KINDS - 1)
+                                                                       : n;
 }
 
 static void norm_build(struct kc_case *c)
 {
-    struct kx_norm *a = ARGS(c, kx_norm);
-    bool layer = c->e->desc.op == BE_KOP_LAYER_NORM;
-    uint32_t add = c->variant % ADD_KINDS, b, block;
     static const char *const words[] = {"", " + add", " + add into add", " into x"};
+    const struct be_kdesc *d = &c->e->desc;
+    struct kx_norm *a = ARGS(c, kx_norm);
+    uint32_t base = ADD_KINDS * kc_type_count(d->act), add, b, kind = OUT_TENSOR, block = 1;
 
     a->n = c->s.rows;
     a->k = c->s.k;
-    a->x_t = kc_type_at(c->e->desc.act, c->variant / ADD_KINDS);
+    if (c->variant < base) {
+        add = c->variant % ADD_KINDS;
+        a->x_t = kc_type_at(d->act, c->variant / ADD_KINDS);
+        if (d->out == BE_KACT_Q8_0 || d->out == BE_KACT_Q8_K)
+            kind = OUT_BOTH;
+    } else { /* with int8: both encodings, with and without the tensor */
+        add = c->variant % 2 ? ADD_OTHER : ADD_NONE;
+        a->x_t = kc_type_at(d->act, c->variant / 2);
+        kind = OUT_BOTH + (c->variant - base) / 2;
+    }
     a->add_t = a->x_t;
-    a->out_t =
-        fused_quant(&c->e->desc) ? a->x_t : kc_type_at(c->e->desc.out, c->variant / ADD_KINDS);
+    a->out_t = a->x_t;
     a->eps = 1e-6f;
-    if (a->out_t != a->x_t && (add == ADD_IS_OUT || add == X_IS_OUT))
-        add = ADD_OTHER;
+    if (kind != OUT_TENSOR) {
+        a->enc = enc_at(d, c->variant);
+        block = a->enc == KX_ENC_Q8_K ? 256 : 32;
+        a->k = (a->k + block - 1) / block * block;
+    }
     b = kc_tensor(c, AT(kx_norm, x), a->x_t, a->n, a->k, add == X_IS_OUT ? KC_INOUT : KC_IN);
     if (add == X_IS_OUT)
         kc_bind_also(c, AT(kx_norm, out), b, 0);
@@ -125,7 +157,7 @@ static void norm_build(struct kc_case *c)
         reach(c, b, a->n, a->k);
     kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_norm, w), a->k, KC_F32, KC_IN)), KX_F32, 1, a->k,
                   1);
-    if (layer)
+    if (d->op == BE_KOP_LAYER_NORM)
         kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_norm, b), a->k, KC_F32, KC_IN)), KX_F32, 1,
                       a->k, 1);
     if (add == ADD_OTHER || add == ADD_IS_OUT) {
@@ -134,57 +166,59 @@ static void norm_build(struct kc_case *c)
         if (add == ADD_IS_OUT)
             kc_bind_also(c, AT(kx_norm, out), b, 0);
     }
-    if (add == ADD_NONE || add == ADD_OTHER)
+    if ((add == ADD_NONE || add == ADD_OTHER) && kind != OUT_CODES)
         kc_add(c, AT(kx_norm, out), (size_t)a->n * a->k, kc_elem_of(a->out_t), KC_OUT);
-    if (fused_quant(&c->e->desc)) {
-        a->enc = c->e->desc.out == BE_KACT_Q8_K ? KX_ENC_Q8_K : KX_ENC_Q8_0;
-        block = a->enc == KX_ENC_Q8_K ? 256 : 32;
-        kc_add(c, AT(kx_norm, xq), (size_t)a->n * a->k, KC_I8, KC_OUT);
-        kc_add(c, AT(kx_norm, xd), (size_t)a->n * (a->k / block), KC_F32, KC_OUT);
-        kc_add(c, AT(kx_norm, xs), (size_t)a->n * (a->k / 32), KC_I32, KC_OUT);
-    }
-    SAY(c, "%s%s", type_name(a->x_t), words[add]);
+    if (kind != OUT_TENSOR)
+        add_codes(c, AT(kx_norm, xq), AT(kx_norm, xd), AT(kx_norm, xs), a->enc, a->n, a->k);
+    SAY(c, "%s%s%s", type_name(a->x_t), words[add],
+        kind == OUT_TENSOR ? ""
+        : block == 256     ? ", Q8_K"
+                           : ", Q8_0");
 }
 
 /* ------------------------------------------------------------------ rope */
 
-/* freq and norm weight, freq only, norm only */
 static uint32_t rope_variants(const struct be_kentry *e)
 {
-    return 3 * kc_type_count(e->desc.act);
+    return KC_ROPE_KINDS * kc_type_count(e->desc.act);
+}
+
+void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_t rows,
+             uint32_t heads, uint32_t head_dim)
+{
+    struct kx_rope *a = (struct kx_rope *)(void *)(c->args + at);
+    uint32_t half = head_dim / 2;
+    int32_t *pos;
+
+    a->n = rows;
+    a->n_heads = heads;
+    a->head_dim = head_dim;
+    a->x_t = type;
+    a->eps = 1e-6f;
+    kc_tensor(c, at + AT(kx_rope, x), type, rows, heads * head_dim, KC_INOUT);
+    pos = kc_data(c, kc_add(c, at + AT(kx_rope, pos), rows, KC_I32, KC_IN));
+    for (uint32_t i = 0; pos && i < rows; i++) /* position 0, the longest contexts, repeats */
+        pos[i] = (int32_t)(i == 0 ? 0 : i == 1 ? 131071 : i == 2 ? 1 : kc_below(c, 1u << (i % 18)));
+    if (kind != KC_ROPE_TURN)
+        kc_fill_plain(c, kc_data(c, kc_add(c, at + AT(kx_rope, w), head_dim, KC_F32, KC_IN)),
+                      KX_F32, 1, head_dim, 1);
+    if (kind != KC_ROPE_NORM) {
+        double *f = kc_data(c, kc_add(c, at + AT(kx_rope, freq), (size_t)half * 8, KC_BYTE, KC_IN));
+        double theta = kc_rnd(c) & 1 ? 1e6 : 1e4, factor = kc_rnd(c) & 1 ? 8 : 1;
+
+        for (uint32_t i = 0; f && i < half; i++)
+            f[i] = pow(theta, -2.0 * i / head_dim) / factor;
+    }
 }
 
 static void rope_build(struct kc_case *c)
 {
-    struct kx_rope *a = ARGS(c, kx_rope);
-    uint32_t kind = c->variant % 3, half, b;
-    int32_t *pos;
+    static const char *const words[] = {"norm and rotation", "rotation", "norm"};
+    uint32_t kind = c->variant % KC_ROPE_KINDS;
+    uint32_t type = kc_type_at(c->e->desc.act, c->variant / KC_ROPE_KINDS);
 
-    a->n = c->s.rows;
-    a->n_heads = c->s.q_heads;
-    a->head_dim = c->s.head_dim;
-    a->x_t = kc_type_at(c->e->desc.act, c->variant / 3);
-    a->eps = 1e-6f;
-    half = a->head_dim / 2;
-    b = kc_tensor(c, AT(kx_rope, x), a->x_t, a->n, a->n_heads * a->head_dim, KC_INOUT);
-    (void)b;
-    pos = kc_data(c, kc_add(c, AT(kx_rope, pos), a->n, KC_I32, KC_IN));
-    for (uint32_t i = 0; pos && i < a->n; i++) /* position 0, the longest contexts, repeats */
-        pos[i] = (int32_t)(i == 0 ? 0 : i == 1 ? 131071 : i == 2 ? 1 : kc_below(c, 1u << (i % 18)));
-    if (kind != 1)
-        kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_rope, w), a->head_dim, KC_F32, KC_IN)), KX_F32,
-                      1, a->head_dim, 1);
-    if (kind != 2) {
-        double *f = kc_data(c, kc_add(c, AT(kx_rope, freq), (size_t)half * 8, KC_BYTE, KC_IN));
-        double theta = c->rng & 1 ? 1e6 : 1e4;
-
-        for (uint32_t i = 0; f && i < half; i++)
-            f[i] = pow(theta, -2.0 * i / a->head_dim) / (c->rng & 2 ? 8 : 1);
-    }
-    SAY(c, "%s %s", type_name(a->x_t),
-        kind == 0   ? "norm and rotation"
-        : kind == 1 ? "rotation"
-                    : "norm");
+    kc_rope(c, 0, kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
+    SAY(c, "%s %s", type_name(type), words[kind]);
 }
 
 static uint64_t work_heads(const struct kc_shape *s)
