@@ -1,0 +1,94 @@
+/* emu_dev.h - the emulated device: what kernels, driver and tests call.
+ *
+ * One launch runs at a time in a process (emu_launch holds a lock); blocks run one after
+ * the other, the threads of a block are fibers that change only at barriers and warp functions.
+ * emu_block.c runs blocks, emu_warp.c computes warp functions, emu_mem.c is device memory,
+ * emu_drv*.c the cu* functions. Nothing here is part of inferd's programs.
+ */
+#ifndef INFERD_EMU_DEV_H
+#define INFERD_EMU_DEV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* why a launch ended */
+enum emu_error {
+    EMU_OK,
+    EMU_E_ARG,    /* unknown kernel, wrong size of arguments, geometry */
+    EMU_E_SYNC,   /* a barrier or warp function not reached by all */
+    EMU_E_ALIGN,  /* misaligned access */
+    EMU_E_MEMORY, /* illegal address */
+    EMU_E_ASSERT  /* another rule of the prelude broken, or a trap */
+};
+
+/* ---- for tests and the driver */
+struct emu_kernel {
+    const char *name, *lib;
+    void (*run)(const void *args);
+    size_t args_bytes;
+    unsigned threads, arch; /* most threads per block; 75 or 80 */
+    unsigned char *shared_lo, *shared_hi;
+    struct emu_kernel *next;
+};
+void emu_register(struct emu_kernel *k);
+/* arch 80 falls back to the text compiled for 75. */
+const struct emu_kernel *emu_find(const char *name, unsigned arch);
+const struct emu_kernel *emu_kernels(void); /* list */
+
+struct emu_geometry {
+    unsigned x, y, z, threads, shared_bytes;
+};
+/* Order in which blocks, warps and lanes run; results may not depend on it. */
+enum emu_order { EMU_FORWARD, EMU_REVERSE, EMU_SHUFFLED };
+void emu_order_set(enum emu_order o, unsigned seed);
+/* Runs a kernel on memory of this process. On failure err gets kernel, block, thread and
+ * reason. */
+enum emu_error emu_launch(const char *name, unsigned arch, const void *args, size_t args_bytes,
+                          const struct emu_geometry *g, char *err, size_t err_cap);
+/* Compiles a library's text with the host compiler and adds its kernels (found before older ones
+ * of the same name). The compiler's words on failure. */
+enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t err_cap);
+
+/* ---- for kernel text, through kx_emu.h */
+enum emu_op {
+    EMU_SYNCWARP,
+    EMU_SHFL_XOR,
+    EMU_SHFL,
+    EMU_BALLOT,
+    EMU_MMA_S8_16832,
+    EMU_MMA_S8_16816,
+    EMU_MMA_F16_16816,
+    EMU_LDM4,
+    EMU_LDM4T,
+    EMU_LDM2,
+    EMU_N_OPS
+};
+extern const char *const emu_op_names[EMU_N_OPS];
+struct emu_call { /* one lane's part of a warp function */
+    void *out;
+    const void *a, *b;
+    int arg;
+};
+struct emu_thread {
+    unsigned tid;
+};
+extern struct emu_thread *kx_emu_cur;
+extern struct emu_grid {
+    unsigned bx, by, bz, gx;
+} kx_emu_blk;
+#define EMU_DYN_MAX (232u << 10)
+extern unsigned char kx_emu_dyn[];
+
+void kx_emu_sync(int line);
+void kx_emu_warp(int op, int line, void *out, const void *a, const void *b, int arg);
+void kx_emu_cp16(void *dst, const void *src, int p, int async, int line);
+void kx_emu_cp_commit(void);
+void kx_emu_cp_wait(unsigned n);
+_Noreturn void kx_emu_fail(enum emu_error e, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- inside */
+int emu_in_shared(const void *p, size_t n); /* of the running block */
+void emu_warp_compute(int op, int line, struct emu_call *lane /* [32] */);
+
+#endif

@@ -1,0 +1,85 @@
+/* emu_text.c - text to a kernel at run time, with the host compiler.
+ *
+ * Serves tests of renderers (no build step between text and run) and the emulated NVRTC. Text is
+ * written to a fresh directory under TMPDIR, compiled to a shared object as the build
+ * compiles checked-in libraries (EMU_CC: the whole command), opened for good and removed.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "emu_dev.h"
+
+static int put(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "w");
+    size_t w;
+
+    if (!f)
+        return -1;
+    w = fwrite(text, 1, n, f);
+    return fclose(f) == 0 && w == n ? 0 : -1;
+}
+
+static void read_back(const char *path, char *err, size_t cap)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = 0;
+
+    if (!cap)
+        return;
+    if (f) {
+        n = fread(err, 1, cap - 1, f);
+        fclose(f);
+    }
+    err[n] = '\0';
+}
+
+/* Our own symbols, for the new object: the driver may have been opened with RTLD_LOCAL. */
+static void be_global(void)
+{
+    Dl_info me;
+
+    if (dladdr((void *)be_global, &me) && me.dli_fname)
+        dlopen(me.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
+enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t cap)
+{
+    static unsigned serial;
+    const char *tmp = getenv("TMPDIR");
+    char dir[256], cu[300], so[300], log[300], cmd[4096];
+    enum emu_error e = EMU_OK;
+    int status;
+
+    be_global();
+    snprintf(dir, sizeof(dir), "%s/kx-emu-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) {
+        snprintf(err, cap, "cannot make %s", dir);
+        return EMU_E_ARG;
+    }
+    snprintf(cu, sizeof(cu), "%s/text.cu", dir);
+    snprintf(so, sizeof(so), "%s/text.so", dir);
+    snprintf(log, sizeof(log), "%s/log", dir);
+    snprintf(cmd, sizeof(cmd),
+             "%s -DKX_ARCH=%u0 -DKX_EMU_LIB=text%u_sm%u -shared -o %s %s >%s 2>&1", EMU_CC, arch,
+             ++serial, arch, so, cu, log);
+    if (put(cu, text, n) != 0) {
+        snprintf(err, cap, "cannot write %s", cu);
+        e = EMU_E_ARG;
+    } else if ((status = system(cmd)) != 0) {
+        read_back(log, err, cap);
+        e = EMU_E_ARG;
+    } else if (!dlopen(so, RTLD_NOW)) {
+        snprintf(err, cap, "%s", dlerror());
+        e = EMU_E_ARG;
+    }
+    unlink(cu);
+    unlink(so);
+    unlink(log);
+    rmdir(dir);
+    return e;
+}
