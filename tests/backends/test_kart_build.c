@@ -3,6 +3,7 @@
 #include "be_test.h"
 
 #include "be_kart.h"
+#include "be_kroute.h"
 
 /* What this very program carries. */
 static void this_build_verifies(void **state)
@@ -23,9 +24,26 @@ static void this_build_verifies(void **state)
     assert_null(be_kart_find("no_such_library", BE_KART_PTX, 90));
 }
 
+/* Every kernel of this build that a device may be asked for is in its artifact. */
+static void bundled_kernels_are_reachable(void **state)
+{
+    for (size_t f = 0; be_kfamilies[f]; f++) {
+        for (uint32_t i = 0; i < be_kfamilies[f]->count(); i++) {
+            const struct be_kentry *e = be_kfamilies[f]->at(i);
+            const struct be_kart *a = be_kart_find(e->lib, BE_KART_PTX, 90);
+
+            if (!a || !be_kroute_has_entry(a, e->name))
+                fail_msg("kernel '%s': %s", e->name, a ? "not in its PTX" : "no PTX");
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(this_build_verifies)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(this_build_verifies),
+        cmocka_unit_test(bundled_kernels_are_reachable),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

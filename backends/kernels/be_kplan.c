@@ -1,0 +1,371 @@
+/* be_kplan.c - the planner.
+ *
+ * can it run (operation, format, row length), then by name the kernel of the row class,
+ * then should it run (its descriptor's ranges, the device). See be_kplan.h.
+ * Tests: tests/backends/test_be_kplan.c
+ */
+#include "be_kplan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const whys[BE_KPLAN_WHY_COUNT] = {
+    "ok",
+    "unsupported_op",
+    "unprofitable_shape",
+    "wrong_storage",
+    "missing_kernel",
+    "backend_disabled",
+};
+
+const char *be_kplan_why_name(enum be_kplan_why w)
+{
+    return (unsigned)w < BE_KPLAN_WHY_COUNT ? whys[w] : "unknown";
+}
+
+enum be_kclass be_kplan_class(uint32_t n_rows)
+{
+    return n_rows <= 1 ? BE_KCLASS_MV : n_rows <= 8 ? BE_KCLASS_EXT : BE_KCLASS_MM;
+}
+
+static const char *const class_names[] = {"mv", "ext", "mm"};
+
+/* Operations whose kernel has one name, and which dimensions a launch must have. */
+enum { ROWS = 1, K = 2, N = 4, HEAD = 8, QH = 16, KVH = 32 };
+static const struct {
+    const char *name; /* NULL: made by name_of */
+    uint8_t dims;
+} ops[] = {
+    [BE_KOP_QUANT] = {"kx_quant", ROWS | K},
+    [BE_KOP_REPACK] = {NULL, ROWS | K},
+    [BE_KOP_LINEAR] = {NULL, ROWS | K | N},
+    [BE_KOP_EMBED] = {NULL, ROWS | K},
+    [BE_KOP_RMS_NORM] = {"kx_rms_norm", ROWS | K},
+    [BE_KOP_LAYER_NORM] = {"kx_layer_norm", ROWS | K},
+    [BE_KOP_ROPE] = {"kx_rope", ROWS | HEAD | QH},
+    [BE_KOP_KV_WRITE] = {"kx_kv_write", ROWS | HEAD | KVH},
+    [BE_KOP_ATTN] = {NULL, ROWS | HEAD | QH | KVH},
+    [BE_KOP_ATTN_MERGE] = {"kx_attn_merge", ROWS | HEAD | QH},
+    [BE_KOP_ATTN_PACKED] = {NULL, ROWS | HEAD | QH | KVH},
+    [BE_KOP_GATHER] = {"kx_gather", ROWS | K},
+    [BE_KOP_SOFTCAP] = {"kx_softcap", ROWS | K},
+    [BE_KOP_POOL] = {"kx_pool", ROWS | K},
+    [BE_KOP_ARGMAX] = {"kx_argmax", ROWS | K},
+    [BE_KOP_SAMPLE] = {"kx_sample", ROWS | K},
+    [BE_KOP_CONVERT] = {"kx_convert", ROWS | K},
+};
+#define N_OPS (sizeof(ops) / sizeof(ops[0]))
+
+static bool op_known(unsigned op)
+{
+    return op > 0 && op < N_OPS && ops[op].dims;
+}
+
+/* "q4_k" of "Q4_K" */
+static void fmt_word(enum be_dtype t, char out[16])
+{
+    const char *s = be_dtype_name(t);
+    size_t i = 0;
+
+    for (; s[i] && i < 15; i++)
+        out[i] = (char)(s[i] >= 'A' && s[i] <= 'Z' ? s[i] - 'A' + 'a' : s[i]);
+    out[i] = '\0';
+}
+
+static bool uses_weight(unsigned op)
+{
+    return op == BE_KOP_LINEAR || op == BE_KOP_EMBED || op == BE_KOP_REPACK || op == BE_KOP_QUANT;
+}
+
+static bool uses_kv(unsigned op)
+{
+    return op == BE_KOP_ATTN || op == BE_KOP_KV_WRITE;
+}
+
+static bool has_zero_dim(const struct be_kplan_req *r)
+{
+    uint8_t d = ops[r->op].dims;
+
+    return ((d & ROWS) && !r->rows) || ((d & K) && !r->k) || ((d & N) && !r->n) ||
+           ((d & HEAD) && !r->head_dim) || ((d & QH) && !r->q_heads) || ((d & KVH) && !r->kv_heads);
+}
+
+static bool has_storage(const struct be_kplan_req *r)
+{
+    if (uses_weight(r->op)) {
+        if (!be_dtype_known(r->wfmt) || r->k % be_dtype_block(r->wfmt))
+            return false;
+        if (r->op == BE_KOP_QUANT && be_dtype_block(r->wfmt) == 1)
+            return false; /* products of floats take floats */
+    }
+    if (uses_kv(r->op)) {
+        if (r->kv_dtype != BE_F32 && r->kv_dtype != BE_F16 && r->kv_dtype != BE_Q8_0)
+            return false;
+        if (r->head_dim % be_dtype_block(r->kv_dtype))
+            return false;
+    }
+    return true;
+}
+
+static bool op_possible(const struct be_kplan_req *r)
+{
+    if (!op_known(r->op))
+        return false;
+    if (r->op == BE_KOP_LINEAR && (unsigned)r->epi > BE_EPI_GEGLU)
+        return false;
+    if (r->op == BE_KOP_ATTN_PACKED && r->act != BE_KACT_F32 && r->act != BE_KACT_F16)
+        return false;
+    /* heads of queries share those of keys evenly */
+    if ((r->op == BE_KOP_ATTN || r->op == BE_KOP_ATTN_PACKED) && r->kv_heads &&
+        r->q_heads % r->kv_heads)
+        return false;
+    return true;
+}
+
+/* Products on tensor cores with rounded operands: large row counts of float weights. */
+static bool wants_fast(const struct be_kplan_req *r)
+{
+    return r->numerics == BE_KNUM_FAST && be_dtype_block(r->wfmt) == 1 &&
+           be_kplan_class(r->rows) == BE_KCLASS_MM;
+}
+
+static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
+{
+    char fmt[16], kv[16], dim[16];
+
+    fmt_word(r->wfmt, fmt);
+    fmt_word(r->kv_dtype, kv);
+    snprintf(dim, sizeof(dim), any_dim ? "any" : "d%u", r->head_dim);
+    switch (r->op) {
+    case BE_KOP_LINEAR:
+        snprintf(out, 64, "kx_linear_%s%s_%s%s", fmt, wants_fast(r) ? "_fast" : "",
+                 class_names[be_kplan_class(r->rows)], r->epi == BE_EPI_GEGLU ? "_geglu" : "");
+        break;
+    case BE_KOP_REPACK:
+        snprintf(out, 64, "kx_repack_%s", fmt);
+        break;
+    case BE_KOP_EMBED:
+        snprintf(out, 64, "kx_embed_%s", fmt);
+        break;
+    case BE_KOP_ATTN:
+        snprintf(out, 64, "kx_attn_%s_%s_%s", dim, kv, r->split ? "split" : "pass");
+        break;
+    case BE_KOP_ATTN_PACKED:
+        snprintf(out, 64, "kx_attn_packed_%s_%s", dim, r->act == BE_KACT_F16 ? "f16" : "f32");
+        break;
+    default:
+        snprintf(out, 64, "%s", ops[r->op].name);
+        break;
+    }
+}
+
+/* ------------------------------------------------------------- serving */
+
+static bool in_dim(const struct be_kdim *d, uint32_t v)
+{
+    return d->max == 0 || (v >= d->min && v <= d->max && (d->mult <= 1 || v % d->mult == 0));
+}
+
+static bool rows_class_fits(uint8_t c, uint32_t rows)
+{
+    switch (c) {
+    case BE_KROWS_1:
+        return rows == 1;
+    case BE_KROWS_2_8:
+        return rows >= 2 && rows <= 8;
+    case BE_KROWS_9_64:
+        return rows >= 9 && rows <= 64;
+    case BE_KROWS_65:
+        return rows >= 65;
+    default:
+        return true;
+    }
+}
+
+/* Dimensions only: the name settled the rest. A mat-mat kernel may be used at any row count above
+ * its minimum. */
+static bool shape_fits(const struct be_kentry *e, const struct be_kplan_req *r)
+{
+    const struct be_kdesc *d = &e->desc;
+    uint8_t dims = ops[r->op].dims;
+
+    return (!(dims & ROWS) || in_dim(&d->rows, r->rows)) &&
+           rows_class_fits(d->rows_class, r->rows) && (!(dims & K) || in_dim(&d->k, r->k)) &&
+           (!(dims & N) || in_dim(&d->n, r->n)) &&
+           (!(dims & HEAD) || in_dim(&d->head_dim, r->head_dim)) &&
+           (!(dims & QH) || in_dim(&d->q_heads, r->q_heads)) &&
+           (!(dims & KVH) || in_dim(&d->kv_heads, r->kv_heads));
+}
+
+static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
+{
+    const struct be_kdesc *d = &e->desc;
+
+    if (d->op != r->op)
+        return false;
+    if ((r->op == BE_KOP_LINEAR || r->op == BE_KOP_EMBED || r->op == BE_KOP_REPACK) &&
+        d->wfmt != r->wfmt)
+        return false;
+    if (r->op == BE_KOP_LINEAR &&
+        (d->epi == 0xff ? r->epi == BE_EPI_GEGLU : d->epi != (uint8_t)r->epi))
+        return false;
+    if (r->op == BE_KOP_LINEAR && (d->numerics == BE_KNUM_FAST) != wants_fast(r))
+        return false;
+    if (r->op == BE_KOP_ATTN &&
+        (d->kv_dtype != r->kv_dtype || (d->phase == BE_KPHASE_SPLIT) != r->split))
+        return false;
+    if (r->op == BE_KOP_ATTN_PACKED && d->act != BE_KACT_ANY && d->act != r->act)
+        return false;
+    return true;
+}
+
+bool be_kplan_serves(const struct be_kentry *e, const struct be_kplan_req *r)
+{
+    return op_possible(r) && formats_fit(e, r) && shape_fits(e, r);
+}
+
+static const struct be_kentry *find(const struct be_kfamily *const *families, const char *name)
+{
+    for (size_t f = 0; families[f]; f++)
+        for (uint32_t i = 0; i < families[f]->count(); i++)
+            if (strcmp(families[f]->at(i)->name, name) == 0)
+                return families[f]->at(i);
+    return NULL;
+}
+
+/* Everything that be_kplan_exact would fix is fixed. */
+static bool is_exact(const struct be_kentry *e)
+{
+    const struct be_kdesc *d = &e->desc;
+
+    switch (d->op) {
+    case BE_KOP_LINEAR:
+        return d->k.fixed && d->n.fixed;
+    case BE_KOP_ATTN:
+    case BE_KOP_ATTN_PACKED:
+        return d->head_dim.fixed && d->q_heads.fixed && d->kv_heads.fixed;
+    default:
+        return d->k.fixed || d->head_dim.fixed;
+    }
+}
+
+static const struct be_kentry *find_exact(const struct be_kfamily *const *families,
+                                          const struct be_kplan_req *r)
+{
+    for (size_t f = 0; families[f]; f++) {
+        for (uint32_t i = 0; i < families[f]->count(); i++) {
+            const struct be_kentry *e = families[f]->at(i);
+
+            if (e->production && e->min_arch <= r->arch && is_exact(e) && be_kplan_serves(e, r))
+                return e;
+        }
+    }
+    return NULL;
+}
+
+/* The entry of that name, if this device and shape may use it. */
+static enum be_kplan_why try_name(const struct be_kfamily *const *families,
+                                  const struct be_kplan_req *r, struct be_kplan *out)
+{
+    const struct be_kentry *e = find(families, out->name);
+
+    if (!e || !e->production || e->min_arch > r->arch || !formats_fit(e, r))
+        return BE_KPLAN_MISSING_KERNEL;
+    if (!shape_fits(e, r))
+        return BE_KPLAN_UNPROFITABLE_SHAPE;
+    out->bucket = e;
+    return BE_KPLAN_OK;
+}
+
+void be_kplan_make(const struct be_kfamily *const *families, const struct be_kplan_req *r,
+                   struct be_kplan *out)
+{
+    struct be_kplan_req eff = *r;
+
+    *out = (struct be_kplan){.why = BE_KPLAN_OK};
+    if (r->disabled)
+        out->why = BE_KPLAN_BACKEND_DISABLED;
+    else if (!op_possible(r))
+        out->why = BE_KPLAN_UNSUPPORTED_OP;
+    else if (has_zero_dim(r))
+        out->why = BE_KPLAN_UNPROFITABLE_SHAPE;
+    else if (!has_storage(r))
+        out->why = BE_KPLAN_WRONG_STORAGE;
+    if (out->why != BE_KPLAN_OK)
+        return;
+    name_of(&eff, false, out->name);
+    out->why = try_name(families, &eff, out);
+    if (out->why != BE_KPLAN_OK && (r->op == BE_KOP_ATTN || r->op == BE_KOP_ATTN_PACKED)) {
+        name_of(&eff, true, out->name);
+        out->why = try_name(families, &eff, out);
+    } else if (out->why != BE_KPLAN_OK && r->op == BE_KOP_LINEAR && wants_fast(r)) {
+        /* fast is a permission, not a demand: the exact kernel serves too */
+        eff.numerics = BE_KNUM_EXACT;
+        name_of(&eff, false, out->name);
+        out->why = try_name(families, &eff, out);
+    }
+    out->exact = find_exact(families, &eff);
+    if (out->exact && out->bucket && is_exact(out->bucket))
+        out->exact = NULL; /* nothing more exact than the kernel itself */
+    if (out->exact && !out->bucket) {
+        out->why = BE_KPLAN_OK;
+        snprintf(out->name, sizeof(out->name), "%s", out->exact->name);
+    }
+}
+
+void be_kplan_text(const struct be_kplan_req *r, const struct be_kplan *p, char *buf, size_t n)
+{
+    if (p->why == BE_KPLAN_OK)
+        snprintf(buf, n, "%s", p->name);
+    else if (uses_weight(r->op))
+        snprintf(buf, n, "no kernel %s for %s weights, %u rows, %u columns, %u outputs: %s",
+                 p->name, be_dtype_name(r->wfmt), r->rows, r->k, r->n, be_kplan_why_name(p->why));
+    else
+        snprintf(buf, n,
+                 "no kernel %s for operation %d, %u rows, %u columns, %u/%u heads of %u: %s",
+                 p->name, (int)r->op, r->rows, r->k, r->q_heads, r->kv_heads, r->head_dim,
+                 be_kplan_why_name(p->why));
+}
+
+/* ------------------------------------------------------------- exact shapes */
+
+static bool fix(struct be_kdim *d, uint32_t v)
+{
+    if (d->max == 0 || d->fixed)
+        return false;
+    *d = (struct be_kdim){v, v, d->mult, 1};
+    return true;
+}
+
+bool be_kplan_exact(const struct be_kentry *base, const struct be_kplan_req *r,
+                    struct be_kentry *out)
+{
+    struct be_kentry e = *base;
+    bool any = false;
+
+    if (!be_kplan_serves(base, r))
+        return false;
+    switch (r->op) {
+    case BE_KOP_ATTN:
+    case BE_KOP_ATTN_MERGE:
+    case BE_KOP_ATTN_PACKED:
+    case BE_KOP_ROPE:
+    case BE_KOP_KV_WRITE:
+        any |= fix(&e.desc.head_dim, r->head_dim);
+        if (ops[r->op].dims & QH)
+            any |= fix(&e.desc.q_heads, r->q_heads);
+        if (ops[r->op].dims & KVH)
+            any |= fix(&e.desc.kv_heads, r->kv_heads);
+        break;
+    case BE_KOP_LINEAR:
+        any |= fix(&e.desc.n, r->n);
+        any |= fix(&e.desc.k, r->k);
+        break;
+    default:
+        any |= fix(&e.desc.k, r->k);
+        break;
+    }
+    if (any)
+        *out = e;
+    return any;
+}
