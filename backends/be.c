@@ -11,8 +11,8 @@
 #include "be_impl.h"
 #include "fail/be_fail.h"
 
-static const struct be_ops *const backends[] = {&be_cpu_ops, NULL};
-static const char *const names[] = {"cpu", NULL};
+static const struct be_ops *const backends[] = {&be_cpu_ops, &be_cuda_ops, NULL};
+static const char *const names[] = {"cpu", "cuda", NULL};
 
 const char *const *be_names(void)
 {
@@ -56,6 +56,8 @@ void be_ctx_free(struct be_ctx **ctx)
 
 void be_ctx_seal(struct be_ctx *ctx)
 {
+    if (ctx->ops->seal)
+        ctx->ops->seal(ctx);
     ctx->sealed = true;
 }
 
@@ -157,7 +159,11 @@ void be_kv_free(struct be_ctx *ctx, struct be_kv **kv)
 uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
 {
     uint64_t sum = 0;
-    uint64_t elem = d->dtype == BE_F16 ? 2 : d->dtype == BE_F32 ? 4 : 0;
+    /* bytes of 32 values; Q8_0 keeps a half scale for them */
+    uint64_t elem32 = d->dtype == BE_F16    ? 64
+                      : d->dtype == BE_F32  ? 128
+                      : d->dtype == BE_Q8_0 ? 34
+                                            : 0;
 
     if (cls >= d->n_classes || d->n_classes > BE_KV_CLASSES || !d->layers)
         return 0;
@@ -168,8 +174,8 @@ uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
             continue;
         if (__builtin_mul_overflow((uint64_t)d->layers[i].n_kv_heads,
                                    (uint64_t)d->layers[i].head_dim, &n) ||
-            __builtin_mul_overflow(n, (uint64_t)d->page_tokens * 2 * elem, &n) ||
-            __builtin_add_overflow(sum, n, &sum))
+            __builtin_mul_overflow(n, (uint64_t)d->page_tokens * 2 * elem32, &n) ||
+            __builtin_add_overflow(sum, n / 32, &sum))
             return 0;
     }
     return sum;

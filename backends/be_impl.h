@@ -18,6 +18,7 @@ struct be_ops {
     const char *name;
     enum rc (*ctx_new)(struct be_ctx **out, const struct be_opts *o, struct rc_err *err);
     void (*ctx_free)(struct be_ctx **ctx);
+    void (*seal)(struct be_ctx *); /* optional: nothing is done */
     void (*stats)(const struct be_ctx *, struct be_stats *out);
     bool (*supports)(const struct be_ctx *, enum be_dtype, unsigned use);
     enum rc (*sync)(struct be_ctx *, struct rc_err *); /* optional: no-op */
@@ -52,6 +53,6 @@ struct be_ops {
     void (*kstats)(const struct be_ctx *, struct be_kstats *out); /* optional: zeros */
 };
 
-extern const struct be_ops be_cpu_ops;
+extern const struct be_ops be_cpu_ops, be_cuda_ops;
 
 #endif

@@ -1,0 +1,285 @@
+/* be_cuda_linear.c - be_linear on the device: out = epi(x W^T + b), up to three parts.
+ *
+ * Parts of one weight format are one launch; which kernel depends on the rows alone
+ * (1, 2-8, 9 and more) and all give the same bits. For quantized weights x is made int8
+ * once, by the norm that wrote it when that norm is in this list, and again only after x has
+ * changed. Tests: tests/backends/test_be_cuda_linear.c
+ */
+#include "be_cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_CMDS 8u /* quantize, and one launch per part */
+
+/* Which int8 form a format multiplies; -1: floats. */
+static int enc_of(enum be_dtype t)
+{
+    return be_dtype_block(t) == 32    ? (int)KX_ENC_Q8_0
+           : be_dtype_block(t) == 256 ? (int)KX_ENC_Q8_K
+                                      : -1;
+}
+
+/* compute = f16 keeps activations in f16, but for what is added to and for rows as wide as a
+ * vocabulary: those are logits. */
+static uint32_t out_type(const struct be_cuda_ctx *c, const struct be_tensor *out, enum be_epi epi)
+{
+    if (epi == BE_EPI_ADD)
+        return out->type;
+    return c->f16 && out->n_cols <= BE_CUDA_F16_COLS ? KX_F16 : KX_F32;
+}
+
+static enum be_cuda_lin class_of(uint32_t n)
+{
+    return n == 1 ? BE_CL_MV : n <= 8 ? BE_CL_EXT : BE_CL_MM;
+}
+
+enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct rc_err *err)
+{
+    static const char *const cls[BE_CL_COUNT] = {"mv", "ext", "mm"};
+    unsigned fmt = be_cuda_fmt(stored);
+    int enc = enc_of(stored);
+    char name[64];
+    enum rc rc;
+
+    if (c->lin[fmt][BE_CL_COUNT - 1][1]) /* the last that is loaded */
+        return RC_OK;
+    for (int k = 0; k < BE_CL_COUNT; k++)
+        for (int glu = 0; glu < 2; glu++) {
+            struct be_cuda_fn **slot = &c->lin[fmt][k][glu];
+
+            snprintf(name, sizeof(name), "kx_linear_%s_%s%s", be_cuda_fmt_word(stored), cls[k],
+                     glu ? "_geglu" : "");
+            if ((rc = be_cuda_fn_get(c, name, slot, err)) != RC_OK)
+                return rc;
+        }
+    if (enc >= 0 && !c->act[enc].wanted) {
+        c->act[enc].wanted = true;
+        return be_cuda_act_reserve(c, 0, 0, err);
+    }
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------- int8 rows of x */
+
+struct act_at {
+    cu_ptr xq, xd, xs;
+};
+
+static uint64_t act_bytes(unsigned enc, uint64_t n, uint64_t k, uint64_t off[3])
+{
+    off[0] = 0;
+    off[1] = be_cuda_up(n * k);
+    off[2] = off[1] + be_cuda_up(n * (k / (enc == KX_ENC_Q8_K ? 256 : 32)) * sizeof(float));
+    return off[2] + be_cuda_up(n * (k / 32) * sizeof(int32_t));
+}
+
+static struct act_at act_at(const struct be_cuda_ctx *c, unsigned enc, uint32_t n, uint32_t k)
+{
+    uint64_t off[3];
+
+    (void)act_bytes(enc, n, k, off);
+    return (struct act_at){c->act[enc].mem.p + off[0], c->act[enc].mem.p + off[1],
+                           c->act[enc].mem.p + off[2]};
+}
+
+enum rc be_cuda_act_reserve(struct be_cuda_ctx *c, uint32_t cap_rows, uint32_t n_cols,
+                            struct rc_err *err)
+{
+    for (unsigned enc = 0; enc < 2; enc++) {
+        struct be_cuda_act *a = &c->act[enc];
+        uint64_t off[3], old = a->mem.n, want;
+        enum rc rc;
+
+        want = n_cols % (enc == KX_ENC_Q8_K ? 256 : 32) ? 0 : act_bytes(enc, cap_rows, n_cols, off);
+        if (want > c->act_want[enc])
+            c->act_want[enc] = want;
+        want = c->act_want[enc];
+        if (!a->wanted || want <= old)
+            continue;
+        /* as be_cpu: the old one goes first, and comes back when the larger cannot be had */
+        be_cuda_settle(c);
+        be_cuda_free(c, BE_CUDA_WORK, &a->mem);
+        rc = be_cuda_alloc(c, BE_CUDA_WORK, want, &a->mem, "scratch for quantized rows", err);
+        if (rc != RC_OK) {
+            c->act_want[enc] = old;
+            if (old > 0)
+                (void)be_cuda_alloc(c, BE_CUDA_WORK, old, &a->mem, "", NULL);
+            return rc;
+        }
+    }
+    return RC_OK;
+}
+
+/* The norm that wrote x can write its int8 rows too, if nothing has used the buffer since. */
+static bool fuse_norm(struct be_cuda_ctx *c, const struct be_tensor *x, unsigned enc, uint32_t n,
+                      struct act_at at)
+{
+    struct be_cuda_act *a = &c->act[enc];
+    struct kx_norm *norm;
+
+    if (c->no_fuse || x->gen != c->list.gen || c->list.cmd[x->cmd].fn != c->k[BE_CK_RMS_NORM] ||
+        (a->gen == c->list.gen && a->last_use > x->cmd))
+        return false;
+    norm = be_cuda_args(c, x->cmd);
+    if (norm->n != n || norm->xq != 0 || norm->out != x->mem.p)
+        return false;
+    norm->xq = at.xq;
+    norm->xd = at.xd;
+    norm->xs = at.xs;
+    norm->enc = enc;
+    return true;
+}
+
+static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsigned enc, uint32_t n,
+                        struct act_at *out, struct rc_err *err)
+{
+    struct be_cuda_act *a = &c->act[enc];
+    struct act_at at = act_at(c, enc, n, x->n_cols);
+    struct kx_quant q = {.x = x->mem.p,
+                         .xq = at.xq,
+                         .xd = at.xd,
+                         .xs = at.xs,
+                         .x_t = x->type,
+                         .enc = enc,
+                         .n = n,
+                         .k = x->n_cols};
+    uint64_t off[3];
+    enum rc rc;
+
+    *out = at;
+    if (act_bytes(enc, n, x->n_cols, off) > a->mem.n)
+        return rc_fail(err, RC_INTERNAL, "linear: scratch for quantized rows is too small");
+    if (!c->no_fuse && a->gen == c->list.gen && a->x == x && a->version == x->version &&
+        a->n == n) {
+        c->ks.fused++;
+        return RC_OK;
+    }
+    if (fuse_norm(c, x, enc, n, at))
+        c->ks.fused++;
+    else if ((rc = be_cuda_push(c, c->k[BE_CK_QUANT], &q, err)) != RC_OK)
+        return rc;
+    a->x = x;
+    a->version = x->version;
+    a->n = n;
+    a->gen = c->list.gen;
+    a->last_use = c->list.n - 1;
+    return RC_OK;
+}
+
+/* ------------------------------------------------------------------- products */
+
+/* Launches parts p0 .. p1 - 1, which share a weight format. */
+static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, const uint32_t *part,
+                      uint32_t n_parts, struct rc_err *err)
+{
+    enum be_dtype t = a->part[part[0]].w->stored;
+    unsigned fmt = be_cuda_fmt(t);
+    int enc = enc_of(t);
+    struct kx_linear k = {.x = a->x->mem.p,
+                          .n = a->n,
+                          .k = a->x->n_cols,
+                          .n_parts = n_parts,
+                          .epi = (kx_u)a->epi,
+                          .x_t = a->x->type};
+    struct act_at at;
+    enum rc rc;
+
+    if (enc >= 0) {
+        if ((rc = quantize(c, a->x, (unsigned)enc, a->n, &at, err)) != RC_OK)
+            return rc;
+        k.xq = at.xq;
+        k.xd = at.xd;
+        k.xs = at.xs;
+    }
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const struct be_weight *w = a->part[part[i]].w, *b = a->part[part[i]].b;
+        const struct be_tensor *out = a->part[part[a->epi == BE_EPI_GEGLU ? 0 : i]].out;
+
+        for (uint32_t j = 0; j < w->n_planes; j++)
+            k.w[i][j] = w->plane[j].p;
+        k.b[i] = b ? b->vec.p : 0;
+        k.out[i] = out->mem.p;
+        k.n_out[i] = (kx_u)w->n_rows;
+    }
+    k.out_t = out_type(c, a->part[part[0]].out, a->epi);
+    rc = be_cuda_push(c, c->lin[fmt][class_of(a->n)][a->epi == BE_EPI_GEGLU], &k, err);
+    if (rc != RC_OK)
+        return rc;
+    if (enc >= 0)
+        c->act[enc].last_use = c->list.n - 1;
+    c->ks.by_format[fmt]++;
+    for (uint32_t i = 0; i < (a->epi == BE_EPI_GEGLU ? 1 : n_parts); i++)
+        be_cuda_wrote(c, a->part[part[i]].out, k.out_t);
+    return RC_OK;
+}
+
+static enum rc check(const struct be_linear_args *a, struct rc_err *err)
+{
+    enum rc rc;
+
+    if (a->n_parts < 1 || a->n_parts > 3 || (unsigned)a->epi > BE_EPI_GEGLU ||
+        (a->epi == BE_EPI_GEGLU && a->n_parts != 2))
+        return rc_fail(err, RC_INVALID, "linear: %u parts with epilogue %d", a->n_parts,
+                       (int)a->epi);
+    if ((rc = be_cuda_check_tensor(a->x, "linear", "x", a->n, 0, err)) != RC_OK)
+        return rc;
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        const struct be_weight *w = a->part[i].w;
+
+        if (!w || !(w->use & BE_USE_LINEAR))
+            return rc_fail(err, RC_INVALID, "linear: part %u has no matrix loaded for linear", i);
+        if (w->n_cols != a->x->n_cols)
+            return rc_fail_what(err, RC_INVALID, w->name,
+                                "linear: '%s' is [%llu,%llu] but x has %u columns", w->name,
+                                (unsigned long long)w->n_rows, (unsigned long long)w->n_cols,
+                                a->x->n_cols);
+        if (a->part[i].b &&
+            (rc = be_cuda_check_vec(a->part[i].b, "linear", "bias", w->n_rows, err)) != RC_OK)
+            return rc;
+        if (a->epi == BE_EPI_GEGLU && (w->n_rows != a->part[0].w->n_rows || a->part[i].b))
+            return rc_fail_what(err, RC_INVALID, w->name,
+                                "linear: gated parts must have equal rows and no bias");
+        if (a->epi == BE_EPI_GEGLU && i > 0)
+            continue;
+        if ((rc = be_cuda_check_tensor(a->part[i].out, "linear", "out", a->n, (uint32_t)w->n_rows,
+                                       err)) != RC_OK)
+            return rc;
+        if (a->part[i].out == a->x)
+            return rc_fail(err, RC_INVALID, "linear: out is x");
+    }
+    return RC_OK;
+}
+
+/* Parts of one format and output type go together, in the order of the first of each. */
+enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struct rc_err *err)
+{
+    struct be_cuda_ctx *c = be_cuda(ctx);
+    bool done[3] = {false};
+    enum rc rc;
+
+    c->ops++;
+    if ((rc = check(a, err)) != RC_OK || a->n == 0)
+        return rc;
+    if ((rc = be_cuda_room(c, MAX_CMDS, 0, "linear", err)) != RC_OK)
+        return rc;
+    if (a->epi == BE_EPI_GEGLU && a->part[0].w->stored != a->part[1].w->stored)
+        return rc_fail_what(err, RC_UNSUPPORTED, a->part[1].w->name,
+                            "linear: '%s' is %s and '%s' is %s: gated parts must be of one type",
+                            a->part[0].w->name, be_dtype_name(a->part[0].w->stored),
+                            a->part[1].w->name, be_dtype_name(a->part[1].w->stored));
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        uint32_t part[3], n = 0;
+
+        for (uint32_t j = i; j < a->n_parts; j++)
+            if (!done[j] && a->part[j].w->stored == a->part[i].w->stored &&
+                (a->epi == BE_EPI_GEGLU ||
+                 out_type(c, a->part[j].out, a->epi) == out_type(c, a->part[i].out, a->epi))) {
+                part[n++] = j;
+                done[j] = true;
+            }
+        if (n > 0 && (rc = launch(c, a, part, n, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
