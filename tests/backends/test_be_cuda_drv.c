@@ -31,11 +31,11 @@ static void backend_says_so(void **state)
 {
     struct be_opts o = {.backend = "cuda"};
     struct be_ctx *c = NULL;
-    struct rc_err err = RC_ERR_INIT;
+    struct rc_err why = RC_ERR_INIT;
 
     setenv("INFERD_CUDA_LIBRARY", "/nonexistent/libcuda.so.1", 1);
-    assert_int_equal(be_ctx_new(&c, &o, &err), RC_NOT_FOUND);
-    assert_non_null(strstr(err.msg, "no CUDA driver"));
+    assert_int_equal(be_ctx_new(&c, &o, &why), RC_NOT_FOUND);
+    assert_non_null(strstr(why.msg, "no CUDA driver"));
     assert_null(c);
     o.compute = "f8";
     FAILS(RC_INVALID, be_ctx_new(&c, &o, err));
