@@ -1,7 +1,8 @@
 """run.py - the test runner behind ./tests/run (which installs packages first).
 
-Steps, in order: unit and golden tests (preset dev), the same under asan+ubsan, thread tests under tsan, fuzz targets for
-a few seconds each on their corpora, end-to-end and fault scripts against real processes (dev), end-to-end under asan.
+Steps, in order: kgen --check (the checked-in kernels are current), unit and golden tests (preset dev), end-to-end and
+fault scripts against real processes (dev), unit and golden under asan+ubsan, end-to-end under asan, thread tests under
+tsan, fuzz targets for a few seconds each on their corpora.
 Every case is counted: a cmocka test, a fuzz target, a case of a script. A thing that cannot run here is skipped with its
 reason, never passed. Logs: build/test-logs/.
 """
@@ -133,6 +134,21 @@ def ctest(preset, args, label):
 def step_unit():
     if build("dev"):
         ctest("dev", ["-L", "unit|golden"], "unit and golden (dev)")
+
+
+def step_kernels():
+    """Checked-in kernels against what the catalog generates now: each stale, missing or extra file is a failure."""
+    if not build("dev"):
+        return
+    status, text = run([os.path.join(ROOT, "build", "dev", "kgen"), "--check"], "kgen-check", 120)
+    lines = [line for line in text.splitlines() if re.match(r"(stale|missing|extra): ", line)]
+    for line in lines:
+        T.fail("kgen --check", line)
+    if status != 0 and not lines:
+        T.fail("kgen --check", f"exit {status}: {text.strip()[:300]}")
+    elif status == 0:
+        T.ok()
+    print(f"kernel artifacts: {'as generated' if status == 0 else 'run kgen --write (docs/kernels.md)'}", flush=True)
 
 
 def step_asan():
@@ -274,7 +290,7 @@ def scripts(folder, preset, label, only=None, timeout=600):
 
 
 def main():
-    steps = ["unit", "e2e", "fault", "asan", "e2e-asan", "tsan", "fuzz"]
+    steps = ["kernels", "unit", "e2e", "fault", "asan", "e2e-asan", "tsan", "fuzz"]
     p = argparse.ArgumentParser(prog="tests/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", help="comma list of steps: " + ", ".join(steps))
     p.add_argument("--match", help="end-to-end scripts whose name matches this regular expression")
@@ -294,7 +310,9 @@ def main():
         if s not in chosen:
             continue
         print(f"== {s}", flush=True)
-        if s == "unit":
+        if s == "kernels":
+            step_kernels()
+        elif s == "unit":
             step_unit()
         elif s == "asan":
             step_asan()

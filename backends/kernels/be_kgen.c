@@ -404,10 +404,19 @@ static enum rc walk(struct walk *w, struct rc_err *err)
         (rc = scan(w->g, &w->set, err)) != RC_OK ||
         (rc = be_klib_list(w->g->families, &libs, &n, err)) != RC_OK)
         goto out;
-    for (size_t i = 0; i < n; i++)
-        if ((rc = do_lib(w, &libs[i], err)) != RC_OK)
-            goto out;
-    if ((rc = do_extra(w, err)) != RC_OK)
+    /* a library that fails says so and does not keep the others from being done */
+    for (size_t i = 0; i < n; i++) {
+        struct rc_err one = RC_ERR_INIT;
+        enum rc lrc = do_lib(w, &libs[i], &one);
+
+        if (lrc == RC_OK)
+            continue;
+        say(w, "failed: %s", one.msg);
+        if (rc == RC_OK && err)
+            *err = one;
+        rc = rc == RC_OK ? lrc : rc;
+    }
+    if (rc != RC_OK || (rc = do_extra(w, err)) != RC_OK)
         goto out;
     rc = do_manifest(w, err);
 out:

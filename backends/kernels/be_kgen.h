@@ -24,7 +24,8 @@ struct be_kgen {
  * PTX is checked by the hash of the source it was made from and, in the manifest, of itself. */
 enum rc be_kgen_check(const struct be_kgen *g, uint32_t *out_bad, struct rc_err *err);
 /* Writes what differs, compiles PTX whose source, options or compiler changed, deletes artifacts
- * of libraries that are gone, then the manifest. */
+ * of libraries that are gone, then the manifest. A library that cannot be made is said; the others
+ * are still written, but then nothing is deleted and the manifest stays. */
 enum rc be_kgen_write(const struct be_kgen *g, struct rc_err *err);
 
 /* ---- NVRTC, opened at run time */
