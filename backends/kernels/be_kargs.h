@@ -171,14 +171,21 @@ struct kx_softcap {
 };
 struct kx_pool {
     kx_p x, off, out; /* off uint32 [n_seqs + 1]; kind: enum be_pool */
-    kx_u n_seqs, k, x_t, kind;
+    kx_u n_seqs, k, x_t, kind, out_t, pad;
+};
+/* Two launches with the same arguments: kx_argmax_part cuts each row into parts equal pieces
+ * and writes part, kx_argmax reads it and writes out. */
+struct kx_best {
+    float v;
+    int i; /* 0x7fffffff: none, all are NaN */
 };
 struct kx_argmax {
     kx_p x, out; /* int32 [n] */
     kx_u n, k, x_t, pad;
-    kx_p part; /* scratch: struct {float v; int i} [n, parts] */
-    kx_u parts, pad2;
+    kx_p part;        /* scratch: kx_best [n, parts] */
+    kx_u parts, pad2; /* at least 1; KX_ARGMAX_PARTS(k) is a good number */
 };
+#define KX_ARGMAX_PARTS(k) (((k) + 2047u) / 2048u)
 /* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
 struct kx_sample_row {
     float inv_temperature, top_p, min_p, u; /* u in [0, 1): the row's one draw */

@@ -8,15 +8,14 @@
  */
 #include "be_krows.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "be_kcuda_rows_text.h"
 
 /* clang-format off */
 
-static const char lib_rows[] =
-    "#define KX_FLT_MAX 3.402823466e+38f\n"
-    "\n"
+static const char lib_common[] =
     "KX_DEV float kx_get(kx_p x, kx_u t, unsigned long long i)\n"
     "{\n"
     "    return t == KX_F16 ? kx_h2f(((const unsigned short *)x)[i]) : ((const float *)x)[i];\n"
@@ -99,7 +98,11 @@ static const char lib_rows[] =
     "        else\n"
     "            kx_put8((float *)x + at + c, t, v);\n"
     "    }\n"
-    "}\n"
+    "}\n";
+
+static const char lib_rows[] =
+    "#define KX_FLT_MAX 3.402823466e+38f\n"
+    "\n"
     "/* What a tensor of type t would hold. */\n"
     "KX_DEV void kx_round8(float *v, kx_u t)\n"
     "{\n"
@@ -334,6 +337,171 @@ static const char lib_rows[] =
     "        kx_put8((unsigned short *)page + to, KX_F16, v);\n"
     "    else\n"
     "        kx_put8((float *)page + to, KX_F32, v);\n"
+    "}\n"
+    "/* ---- arg-max: the larger value, of equals the lower index; NaN never */\n"
+    "KX_DEV struct kx_best kx_better(struct kx_best a, float v, int i)\n"
+    "{\n"
+    "    if (v > a.v || (v == a.v && i < a.i)) {\n"
+    "        a.v = v;\n"
+    "        a.i = i;\n"
+    "    }\n"
+    "    return a;\n"
+    "}\n"
+    "/* Over a block of 256 threads; sh: 8 of shared memory. Thread 0 has the answer. */\n"
+    "KX_DEV struct kx_best kx_block_best(struct kx_best b, struct kx_best *sh)\n"
+    "{\n"
+    "    KX_UNROLL\n"
+    "    for (int m = 16; m; m /= 2)\n"
+    "        b = kx_better(b, kx_shfl_xor_f(b.v, m), kx_shfl_xor_i(b.i, m));\n"
+    "    if (kx_tid() % 32u == 0u)\n"
+    "        sh[kx_tid() / 32u] = b;\n"
+    "    kx_sync();\n"
+    "    KX_UNROLL\n"
+    "    for (int w = 0; w < 8; w++)\n"
+    "        b = kx_better(b, sh[w].v, sh[w].i);\n"
+    "    return b;\n"
+    "}\n";
+
+static const char lib_embed[] =
+    "/* ---- rows of a matrix in planes (be_klayout.c): columns c .. c + 7 of row id, exactly\n"
+    " * be_dtype_to_f32 */\n"
+    "KX_DEV const unsigned char *kx_plane(kx_p w, kx_u id, kx_u row_bytes)\n"
+    "{\n"
+    "    return (const unsigned char *)w + (unsigned long long)id * ((row_bytes + 15u) / 16u * 16u);\n"
+    "}\n"
+    "KX_DEV float kx_half_at(const unsigned char *p, kx_u i)\n"
+    "{\n"
+    "    return kx_h2f(((const unsigned short *)p)[i]);\n"
+    "}\n"
+    "/* 4-bit codes */\n"
+    "KX_DEV void kx_nibbles(int *q, kx_p w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const struct kx_u2 b = *(const struct kx_u2 *)(kx_plane(w, id, k / 2u) + c / 32u * 16u + c % 16u);\n"
+    "    const kx_u sh = c % 32u < 16u ? 0u : 4u;\n"
+    "    KX_UNROLL\n"
+    "    for (kx_u i = 0; i < 4u; i++) {\n"
+    "        q[i] = (int)(b.x >> (8u * i + sh) & 15u);\n"
+    "        q[4u + i] = (int)(b.y >> (8u * i + sh) & 15u);\n"
+    "    }\n"
+    "}\n"
+    "/* + 16 * the fifth bits */\n"
+    "KX_DEV void kx_fifth(int *q, kx_p w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const kx_u b = *(const kx_u *)(kx_plane(w, id, k / 8u) + c / 32u * 4u) >> (c % 32u / 4u);\n"
+    "    KX_UNROLL\n"
+    "    for (kx_u i = 0; i < 8u; i++)\n"
+    "        q[i] += (int)(b >> (8u * (i % 4u) + i / 4u) & 1u) * 16;\n"
+    "}\n"
+    "KX_DEV void kx_get8_f32(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    kx_ld8(v, w[0], KX_F32, (unsigned long long)id * ((k + 3u) / 4u * 4u), c, k);\n"
+    "}\n"
+    "KX_DEV void kx_get8_f16(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    kx_ld8(v, w[0], KX_F16, (unsigned long long)id * ((k + 7u) / 8u * 8u), c, k);\n"
+    "}\n"
+    "KX_DEV void kx_get8_bf16(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const unsigned char *p = kx_plane(w[0], id, 2u * k);\n"
+    "    if (c + 8u <= k) { /* rows are 16-byte aligned, so is any eight of them */\n"
+    "        const struct kx_u4 b = *(const struct kx_u4 *)(p + 2u * c);\n"
+    "        v[0] = kx_bf2f((unsigned short)b.x);\n"
+    "        v[1] = kx_bf2f((unsigned short)(b.x >> 16));\n"
+    "        v[2] = kx_bf2f((unsigned short)b.y);\n"
+    "        v[3] = kx_bf2f((unsigned short)(b.y >> 16));\n"
+    "        v[4] = kx_bf2f((unsigned short)b.z);\n"
+    "        v[5] = kx_bf2f((unsigned short)(b.z >> 16));\n"
+    "        v[6] = kx_bf2f((unsigned short)b.w);\n"
+    "        v[7] = kx_bf2f((unsigned short)(b.w >> 16));\n"
+    "        return;\n"
+    "    }\n"
+    "    KX_UNROLL\n"
+    "    for (kx_u i = 0; i < 8u; i++)\n"
+    "        v[i] = c + i < k ? kx_bf2f(((const unsigned short *)p)[c + i]) : 0.0f;\n"
+    "}\n"
+    "KX_DEV void kx_get8_q4_0(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const float d = kx_half_at(kx_plane(w[1], id, k / 16u), c / 32u);\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    KX_UNROLL\n"
+    "    for (int i = 0; i < 8; i++)\n"
+    "        v[i] = d * (float)(q[i] - 8);\n"
+    "}\n"
+    "KX_DEV void kx_get8_q4_1(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const unsigned char *p = kx_plane(w[1], id, k / 8u);\n"
+    "    const float d = kx_half_at(p, c / 32u * 2u), m = kx_half_at(p, c / 32u * 2u + 1u);\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    KX_UNROLL\n"
+    "    for (int i = 0; i < 8; i++)\n"
+    "        v[i] = d * (float)q[i] + m;\n"
+    "}\n"
+    "KX_DEV void kx_get8_q5_0(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const float d = kx_half_at(kx_plane(w[1], id, k / 16u), c / 32u);\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    kx_fifth(q, w[2], id, c, k);\n"
+    "    KX_UNROLL\n"
+    "    for (int i = 0; i < 8; i++)\n"
+    "        v[i] = d * (float)(q[i] - 16);\n"
+    "}\n"
+    "KX_DEV void kx_get8_q5_1(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const unsigned char *p = kx_plane(w[1], id, k / 8u);\n"
+    "    const float d = kx_half_at(p, c / 32u * 2u), m = kx_half_at(p, c / 32u * 2u + 1u);\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    kx_fifth(q, w[2], id, c, k);\n"
+    "    KX_UNROLL\n"
+    "    for (int i = 0; i < 8; i++)\n"
+    "        v[i] = d * (float)q[i] + m;\n"
+    "}\n"
+    "KX_DEV void kx_get8_q8_0(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const struct kx_u2 b = *(const struct kx_u2 *)(kx_plane(w[0], id, k) + c);\n"
+    "    const float d = kx_half_at(kx_plane(w[1], id, k / 16u), c / 32u);\n"
+    "    KX_UNROLL\n"
+    "    for (kx_u i = 0; i < 4u; i++) {\n"
+    "        v[i] = d * (float)(signed char)(b.x >> 8u * i);\n"
+    "        v[4u + i] = d * (float)(signed char)(b.y >> 8u * i);\n"
+    "    }\n"
+    "}\n"
+    "/* Q4_K and Q5_K: codes to values */\n"
+    "KX_DEV void kx_k_values(float *v, const int *q, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const unsigned char *p = kx_plane(w[1], id, k / 64u), *s = kx_plane(w[2], id, k / 16u) + c / 32u * 2u;\n"
+    "    const float d = kx_half_at(p, c / 256u * 2u), dmin = kx_half_at(p, c / 256u * 2u + 1u);\n"
+    "    const float ds = d * (float)s[0], dm = dmin * (float)s[1];\n"
+    "    KX_UNROLL\n"
+    "    for (int i = 0; i < 8; i++)\n"
+    "        v[i] = ds * (float)q[i] - dm;\n"
+    "}\n"
+    "KX_DEV void kx_get8_q4_k(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    kx_k_values(v, q, w, id, c, k);\n"
+    "}\n"
+    "KX_DEV void kx_get8_q5_k(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    kx_fifth(q, w[3], id, c, k);\n"
+    "    kx_k_values(v, q, w, id, c, k);\n"
+    "}\n"
+    "KX_DEV void kx_get8_q6_k(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)\n"
+    "{\n"
+    "    const kx_u b = *(const kx_u *)(kx_plane(w[3], id, k / 4u) + c / 16u * 4u) >> (c % 16u / 4u * 2u);\n"
+    "    const float d = kx_half_at(kx_plane(w[1], id, k / 128u), c / 256u);\n"
+    "    const float ds = d * (float)((const signed char *)kx_plane(w[2], id, k / 16u))[c / 16u];\n"
+    "    int q[8];\n"
+    "    kx_nibbles(q, w[0], id, c, k);\n"
+    "    KX_UNROLL\n"
+    "    for (kx_u i = 0; i < 8u; i++)\n"
+    "        v[i] = ds * (float)(q[i] + (int)(b >> (8u * (i % 4u) + i / 4u * 2u) & 3u) * 16 - 32);\n"
     "}\n";
 
 /* clang-format on */
@@ -343,19 +511,23 @@ static const struct be_krow_text texts[BE_KROW_COUNT] = {
     [BE_KROW_##id] = {name##_steps, sizeof(name##_steps) / sizeof(name##_steps[0])},
     BE_KROW_MAP(X)
 #undef X
+        [BE_KROW_EMBED] = {embed_steps, sizeof(embed_steps) / sizeof(embed_steps[0])},
 };
 
 static const char *const arg_types[BE_KROW_COUNT] = {
 #define X(id, name, lib, op, type, threads) [BE_KROW_##id] = #type,
     BE_KROW_MAP(X)
 #undef X
+        [BE_KROW_EMBED] = "kx_embed",
 };
 
 enum rc be_krow_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
-    if (strcmp(lib, "rows") != 0)
+    bool embeds = strcmp(lib, "embed") == 0;
+
+    if (!embeds && strcmp(lib, "rows") != 0)
         return rc_fail(err, RC_INTERNAL, "library '%s' is none of family rows", lib);
-    be_ktext_add(out, "\n%s", lib_rows);
+    be_ktext_add(out, "\n%s%s", lib_common, embeds ? lib_embed : lib_rows);
     return RC_OK;
 }
 
@@ -385,10 +557,23 @@ static void add_dims(struct be_ktext *out, enum be_krow id, const struct be_kdes
         add_dim(out, "hd", "a.kv.head_dim", &d->head_dim);
         add_dim(out, "heads", "a.kv.n_kv_heads", &d->kv_heads);
         break;
+    case BE_KROW_CONVERT:
+        break;
     default:
         add_dim(out, "k", "a.k", &d->k);
         break;
     }
+}
+
+/* The format's word in the names of functions. */
+static void add_dequant(struct be_ktext *out, uint32_t fmt)
+{
+    const char *s = be_dtype_name(fmt);
+    char word[16] = "";
+
+    for (size_t i = 0; s[i] && i + 1 < sizeof(word); i++)
+        word[i] = (char)tolower((unsigned char)s[i]);
+    be_ktext_add(out, "    kx_get8_%s(v, a.w, id, c, k);\n", word);
 }
 
 enum rc be_krow_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err *err)
@@ -408,6 +593,8 @@ enum rc be_krow_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err
                            be_knode_name(k->node[i].kind), k->name,
                            i < t->n_steps ? be_knode_name(t->step[i].kind) : "the end");
         be_ktext_add(out, "%s", t->step[i].text);
+        if (k->node[i].kind == BE_KN_DEQUANT)
+            add_dequant(out, k->node[i].imm);
     }
     if (t->n_steps != k->n_nodes)
         return rc_fail(err, RC_INTERNAL, "'%s' ends after %u nodes, its CUDA text has %u", k->name,

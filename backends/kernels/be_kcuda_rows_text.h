@@ -282,6 +282,162 @@ static const struct be_krow_step rope_kv_steps[] = {
         "    }\n"},
 };
 
+static const struct be_krow_step gather_steps[] = {
+    {BE_KN_GRID,
+        "    const kx_u row = kx_bx();\n"
+        "    float v[8];\n"},
+    {BE_KN_GATHER,
+        "    for (kx_u c = kx_tid() * 8u; c < k; c += 2048u) {\n"
+        "        kx_ld8(v, a.x, a.t, (unsigned long long)(kx_u)((const int *)a.rows)[row] * k, c, k);\n"},
+    {BE_KN_STORE,
+        "        kx_st8(v, a.out, a.t, (unsigned long long)row * k, c, k);\n"
+        "    }\n"},
+};
+
+static const struct be_krow_step pool_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED float part[8][256];\n"
+        "    const kx_u blocks = (k + 255u) / 256u, seq = kx_bx() / blocks, c0 = kx_bx() % blocks * 256u;\n"
+        "    const kx_u lane8 = kx_tid() % 32u * 8u, slice = kx_tid() / 32u, c = c0 + kx_tid();\n"
+        "    const kx_u r0 = ((const kx_u *)a.off)[seq], r1 = ((const kx_u *)a.off)[seq + 1u], t = r1 - r0;\n"
+        "    const int is_max = a.kind == 1u, one = a.kind == 0u || a.kind == 5u;\n"
+        "    float v[8], s[8], y;\n"
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        s[i] = is_max ? -kx_i2f_bits(0x7f800000) : 0.0f;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u r = r0 + slice; !one && r < r1; r += 8u) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        kx_ld8(v, a.x, a.x_t, (unsigned long long)r * k, c0 + lane8, k);\n"
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++) {\n"
+        "            if (is_max)\n"
+        "                s[i] = v[i] > s[i] ? v[i] : s[i];\n"
+        "            else\n"
+        "                s[i] = kx_fma(a.kind == 4u ? (float)(r - r0 + 1u) : 1.0f, v[i], s[i]);\n"
+        "        }\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        part[slice][lane8 + (kx_u)i] = s[i];\n"},
+    {BE_KN_BARRIER,
+        "    kx_sync();\n"},
+    {BE_KN_POOL,
+        "    if (c >= k)\n"
+        "        return;\n"
+        "    if (one)\n"
+        "        y = kx_get(a.x, a.x_t, (unsigned long long)(a.kind == 0u ? r0 : r1 - 1u) * k + c);\n"
+        "    else if (is_max) {\n"
+        "        y = part[0][kx_tid()];\n"
+        "        for (int i = 1; i < 8; i++)\n"
+        "            y = part[i][kx_tid()] > y ? part[i][kx_tid()] : y;\n"
+        "        v[0] = kx_get(a.x, a.x_t, (unsigned long long)r0 * k + c);\n"
+        "        y = v[0] == v[0] ? y : v[0]; /* be_cpu: nothing is above a first NaN */\n"
+        "    } else {\n"
+        "        const float *p = &part[0][kx_tid()];\n"
+        "        y = ((p[0] + p[1024]) + (p[512] + p[1536])) + ((p[256] + p[1280]) + (p[768] + p[1792]));\n"
+        "        if (a.kind == 2u)\n"
+        "            y = kx_div(y, (float)t);\n"
+        "        else if (a.kind == 3u)\n"
+        "            y = kx_div(y, kx_sqrt((float)t));\n"
+        "        else\n"
+        "            y = kx_div(y, (float)((unsigned long long)t * (t + 1ull) / 2ull));\n"
+        "    }\n"},
+    {BE_KN_STORE,
+        "    kx_put(a.out, a.out_t, (unsigned long long)seq * k + c, y);\n"},
+};
+
+static const struct be_krow_step argmax_part_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED struct kx_best sh[8];\n"
+        "    const kx_u row = kx_bx() / a.parts, part = kx_bx() % a.parts;\n"
+        "    const kx_u span = ((k + a.parts - 1u) / a.parts + 7u) / 8u * 8u, lo = part * span;\n"
+        "    const kx_u hi = lo >= k ? lo : k - lo < span ? k : lo + span;\n"
+        "    struct kx_best b;\n"
+        "    float v[8];\n"
+        "    b.v = -kx_i2f_bits(0x7f800000);\n"
+        "    b.i = 0x7fffffff;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u c = lo + kx_tid() * 8u; c < hi; c += 2048u) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        kx_ld8(v, a.x, a.x_t, (unsigned long long)row * k, c, k);\n"},
+    {BE_KN_ARGMAX,
+        "        KX_UNROLL\n"
+        "        for (kx_u i = 0; i < 8u; i++)\n"
+        "            if (c + i < hi)\n"
+        "                b = kx_better(b, v[i], (int)(c + i));\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    b = kx_block_best(b, sh);\n"},
+    {BE_KN_STORE,
+        "    if (kx_tid() == 0u)\n"
+        "        ((struct kx_best *)a.part)[(unsigned long long)row * a.parts + part] = b;\n"},
+};
+
+static const struct be_krow_step argmax_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED struct kx_best sh[8];\n"
+        "    const kx_u row = kx_bx();\n"
+        "    struct kx_best b;\n"
+        "    b.v = -kx_i2f_bits(0x7f800000);\n"
+        "    b.i = 0x7fffffff;\n"
+        "    (void)k;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u p = kx_tid(); p < a.parts; p += 256u) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        const struct kx_best o = ((const struct kx_best *)a.part)[(unsigned long long)row * a.parts + p];\n"},
+    {BE_KN_ARGMAX,
+        "        b = kx_better(b, o.v, o.i);\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    b = kx_block_best(b, sh);\n"},
+    {BE_KN_STORE,
+        "    if (kx_tid() == 0u)\n"
+        "        ((int *)a.out)[row] = b.i == 0x7fffffff ? 0 : b.i;\n"},
+};
+
+static const struct be_krow_step convert_steps[] = {
+    {BE_KN_GRID,
+        "    const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;\n"
+        "    const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;\n"
+        "    float v[8];\n"
+        "    if (left == 0u)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, a.src, a.from_t, at, 0u, left);\n"},
+    {BE_KN_STORE,
+        "    kx_st8(v, a.dst, a.to_t, at, 0u, left);\n"},
+};
+
+static const struct be_krow_step embed_steps[] = {
+    {BE_KN_GRID,
+        "    const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;\n"
+        "    const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;\n"
+        "    const unsigned long long at = (unsigned long long)row * k;\n"
+        "    float v[8], o[8];\n"
+        "    kx_u id;\n"
+        "    if (row >= a.n || c >= k)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_BLOCK,
+        "    id = (kx_u)((const int *)a.ids)[row];\n"},
+    {BE_KN_DEQUANT,
+     ""},
+    {BE_KN_SCALE,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        v[i] = a.scale * v[i];\n"},
+    {BE_KN_ADD_RES,
+        "    if (a.accumulate) {\n"
+        "        kx_ld8(o, a.out, a.out_t, at, c, k);\n"
+        "        KX_UNROLL\n"
+        "        for (int i = 0; i < 8; i++)\n"
+        "            v[i] = o[i] + v[i];\n"
+        "    }\n"},
+    {BE_KN_STORE,
+        "    kx_st8(v, a.out, a.out_t, at, c, k);\n"},
+};
+
 /* clang-format on */
 
 #endif

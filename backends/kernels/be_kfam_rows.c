@@ -67,53 +67,117 @@ static void grid_rope_kv(const struct be_kentry *e, const void *args, struct be_
     grid_of(out, a->q.n, 32 * be_krow_rope_warps(a->q.n_heads + a->k.n_heads, a->q.head_dim));
 }
 
+static void grid_gather(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_gather *a = args;
+
+    grid_of(out, a->n, 256);
+}
+
+static void grid_pool(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_pool *a = args;
+
+    grid_of(out, (uint64_t)a->n_seqs * be_krow_blocks(a->k), 256);
+}
+
+static void grid_argmax_part(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_argmax *a = args;
+
+    grid_of(out, (uint64_t)a->n * a->parts, 256);
+}
+
+static void grid_argmax(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_argmax *a = args;
+
+    grid_of(out, a->n, 256);
+}
+
+static void grid_convert(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_convert *a = args;
+
+    grid_of(out, (a->n + 1023) / 1024, 128);
+}
+
+static void grid_embed(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_embed *a = args;
+
+    grid_of(out, ((uint64_t)a->n * be_krow_blocks(a->k) + 3) / 4, 128);
+}
+
 /* -------------------------------------------------------------------- catalog */
 
-#define ENTRY(id, name_, lib_, op_, type, threads_, shared, ...)                                \
-    {                                                                                           \
-        .name = "kx_" #name_, .lib = lib_, .args_bytes = sizeof(struct type), .min_arch = 75,   \
-        .production = true, .grid = grid_##name_,                                               \
-        .sched = {.threads = threads_, .shared_bytes = shared},                                 \
-        .desc = {.op = op_, .act = BE_KACT_ANY, .out = BE_KACT_ANY, .rows = ROWS, __VA_ARGS__}, \
+#define ENTRY(suffix, name_, lib_, op_, type, threads_, shared, ...)                          \
+    {                                                                                         \
+        .name = "kx_" suffix, .lib = lib_, .args_bytes = sizeof(struct type), .min_arch = 75, \
+        .production = true, .grid = grid_##name_,                                             \
+        .sched = {.threads = threads_, .shared_bytes = shared},                               \
+        .desc = {.op = op_, .out = BE_KACT_ANY, .rows = ROWS, __VA_ARGS__},                   \
     }
 
 /* what differs from kernel to kernel: shared bytes, then parts of the descriptor */
-#define PARTS_QUANT 0, .k = COLS(32)
-#define PARTS_RMS_NORM 128, .k = COLS(1)
-#define PARTS_LAYER_NORM 256, .k = COLS(1)
-#define PARTS_ROPE 2048, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1)
-#define PARTS_KV_WRITE                                                                  \
-    0, .head_dim = DIM(1, KX_ROPE_HEAD, 1), .kv_heads = DIM(1, 4096, 1), .kv_paged = 1, \
-       .kv_dtype = ANY
-#define PARTS_ROPE_KV                                                      \
-    2048, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1), \
+#define PARTS_QUANT 0, .act = BE_KACT_ANY, .k = COLS(32)
+#define PARTS_RMS_NORM 128, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_LAYER_NORM 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_ROPE \
+    2048, .act = BE_KACT_ANY, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1)
+#define PARTS_KV_WRITE                                                                       \
+    0, .act = BE_KACT_ANY, .head_dim = DIM(1, KX_ROPE_HEAD, 1), .kv_heads = DIM(1, 4096, 1), \
+       .kv_paged = 1, .kv_dtype = ANY
+#define PARTS_ROPE_KV                                                                          \
+    2048, .act = BE_KACT_ANY, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1), \
           .kv_heads = DIM(1, 4096, 1), .kv_paged = 1, .kv_dtype = ANY
+#define PARTS_GATHER 0, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_POOL 8192, .act = BE_KACT_ANY, .k = COLS(1), .seq = DIM(1, 1u << 20, 1)
+#define PARTS_ARGMAX_PART 64, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_ARGMAX 64, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_CONVERT 0, .act = BE_KACT_ANY, .k = COLS(1)
 
 #define EXPAND(...) ENTRY(__VA_ARGS__)
-static const struct be_kentry entries[BE_KROW_COUNT] = {
-#define X(id, name, lib, op, type, threads) \
-    [BE_KROW_##id] = EXPAND(id, name, lib, op, type, threads, PARTS_##id),
+#define EMBED(fmt, word, block)                                                            \
+    ENTRY("embed_" word, embed, "embed", BE_KOP_EMBED, kx_embed, 128, 0, .wfmt = BE_##fmt, \
+          .k = COLS(block), .n = DIM(1, 1u << 24, 1))
+static const struct be_kentry entries[] = {
+#define X(id, name, lib, op, type, threads) EXPAND(#name, name, lib, op, type, threads, PARTS_##id),
     BE_KROW_MAP(X)
 #undef X
+        EMBED(F32, "f32", 1),
+    EMBED(F16, "f16", 1),
+    EMBED(BF16, "bf16", 1),
+    EMBED(Q4_0, "q4_0", 32),
+    EMBED(Q4_1, "q4_1", 32),
+    EMBED(Q5_0, "q5_0", 32),
+    EMBED(Q5_1, "q5_1", 32),
+    EMBED(Q8_0, "q8_0", 32),
+    EMBED(Q4_K, "q4_k", 256),
+    EMBED(Q5_K, "q5_k", 256),
+    EMBED(Q6_K, "q6_k", 256),
 };
+#define N_ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
 enum be_krow be_krow_of(const char *name)
 {
     unsigned i = 0;
 
-    while (i < BE_KROW_COUNT && strcmp(entries[i].name, name) != 0)
+    if (strncmp(name, "kx_embed_", 9) == 0)
+        return BE_KROW_EMBED;
+    while (i < BE_KROW_EMBED && strcmp(entries[i].name, name) != 0)
         i++;
-    return (enum be_krow)i;
+    return i < BE_KROW_EMBED ? (enum be_krow)i : BE_KROW_COUNT;
 }
 
 static uint32_t count(void)
 {
-    return BE_KROW_COUNT;
+    return N_ENTRIES;
 }
 
 static const struct be_kentry *at(uint32_t i)
 {
-    return i < BE_KROW_COUNT ? &entries[i] : NULL;
+    return i < N_ENTRIES ? &entries[i] : NULL;
 }
 
 /* ------------------------------------------------------------------------- IR */
@@ -195,6 +259,53 @@ static const struct be_knode rope_kv[] = {
     N(STORE, 1, 0, 6, 5, 0, BE_KACT_ANY, 1),
 };
 
+static const struct be_knode gather[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(GATHER, 1, 1, 0, 0, 0, 0, 0),
+    N(STORE, 1, 0, 1, 0, 0, BE_KACT_ANY, 0),
+};
+
+/* a unit: 256 columns of one sequence; rows in 8 interleaved slices, folded as be_kargs.h */
+static const struct be_knode pool[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_ROWS, KX_SLICES),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(REDUCE, 1, 2, 1, 0, BE_KF_SHARED, BE_KR_SUM, BE_KA_ROWS),
+    N(BARRIER, 1, 0, 0, 0, 0, 0, 0),
+    N(POOL, 1, 3, 2, 0, 0, 0, 0),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode argmax_part[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),          N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 2048),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),      N(ARGMAX, 2, 2, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 3, 2, 0, 0, BE_KR_ARGMAX, BE_KA_K), N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode argmax[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_PART, 256),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(ARGMAX, 2, 2, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 3, 2, 0, 0, BE_KR_ARGMAX, BE_KA_PART),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode convert[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ELEM, 0),
+    N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(STORE, 1, 0, 1, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode embed[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),
+    N(LOAD_BLOCK, 1, 1, 0, 0, 0, 0, 0), /* format: build() */
+    N(DEQUANT, 1, 2, 1, 0, 0, 0, 0),
+    N(SCALE, 1, 2, 2, 0, 0, 0, 0),
+    N(ADD_RES, 1, 2, 2, 0, 0, 0, 0),
+    N(STORE, 1, 0, 2, 0, 0, BE_KACT_ANY, 0),
+};
+
 static const struct {
     const struct be_knode *node;
     size_t n;
@@ -202,6 +313,7 @@ static const struct {
 #define X(id, name, lib, op, type, threads) [BE_KROW_##id] = {name, sizeof(name) / sizeof(name[0])},
     BE_KROW_MAP(X)
 #undef X
+        [BE_KROW_EMBED] = {embed, sizeof(embed) / sizeof(embed[0])},
 };
 
 /* e may be a copy of a catalog entry with fixed dimensions. */
@@ -215,8 +327,13 @@ static enum rc build(const struct be_kentry *e, struct be_kir *out, struct rc_er
     memcpy(out->name, e->name, strlen(e->name));
     out->desc = e->desc;
     out->sched = e->sched;
-    for (size_t i = 0; i < bodies[id].n; i++)
-        be_kir_add(out, bodies[id].node[i]);
+    for (size_t i = 0; i < bodies[id].n; i++) {
+        struct be_knode n = bodies[id].node[i];
+
+        if (n.kind == BE_KN_LOAD_BLOCK || n.kind == BE_KN_DEQUANT)
+            n.imm = e->desc.wfmt;
+        be_kir_add(out, n);
+    }
     return RC_OK;
 }
 

@@ -309,6 +309,111 @@ static enum rc rope_kv(const struct kx_rope_kv *a, float *row, struct rc_err *er
     return kv_write(&a->w, row, err);
 }
 
+/* ------------------------------------------------------- gather, convert, pool */
+
+static enum rc gather(const struct kx_gather *a, float *row, struct rc_err *err)
+{
+    for (uint32_t r = 0; r < a->n; r++) {
+        uint64_t from = (uint64_t)(uint32_t)KX_AT(const int32_t, a->rows)[r] * a->k;
+
+        for (uint32_t c = 0; c < a->k; c++)
+            kx_act_put(a->out, a->t, (uint64_t)r * a->k + c, kx_act_get(a->x, a->t, from + c));
+    }
+    return RC_OK;
+}
+
+static enum rc convert(const struct kx_convert *a, float *row, struct rc_err *err)
+{
+    for (uint64_t i = 0; i < a->n; i++)
+        kx_act_put(a->dst, a->to_t, i, kx_act_get(a->src, a->from_t, i));
+    return RC_OK;
+}
+
+/* Column c of rows r0 .. r1 - 1. */
+static float pool_column(const struct kx_pool *a, uint32_t r0, uint32_t r1, uint32_t c)
+{
+    uint64_t n = r1 - r0;
+    float s[KX_SLICES], first = kx_act_get(a->x, a->x_t, (uint64_t)r0 * a->k + c), y;
+
+    if (a->kind == BE_POOL_CLS)
+        return first;
+    if (a->kind == BE_POOL_LAST)
+        return kx_act_get(a->x, a->x_t, (uint64_t)(r1 - 1) * a->k + c);
+    for (unsigned i = 0; i < KX_SLICES; i++)
+        s[i] = a->kind == BE_POOL_MAX ? -INFINITY : 0;
+    for (uint32_t r = r0; r < r1; r++) {
+        float v = kx_act_get(a->x, a->x_t, (uint64_t)r * a->k + c);
+        float *o = &s[(r - r0) % KX_SLICES];
+
+        if (a->kind == BE_POOL_MAX)
+            *o = v > *o ? v : *o;
+        else
+            *o = kx_fma(a->kind == BE_POOL_WEIGHTED ? (float)(r - r0 + 1) : 1.0f, v, *o);
+    }
+    if (a->kind == BE_POOL_MAX) {
+        y = s[0];
+        for (unsigned i = 1; i < KX_SLICES; i++)
+            y = s[i] > y ? s[i] : y;
+        return first == first ? y : first;
+    }
+    y = kx_fold(s);
+    if (a->kind == BE_POOL_MEAN)
+        return kx_div(y, (float)n);
+    if (a->kind == BE_POOL_MEAN_SQRT)
+        return kx_div(y, kx_sqrt((float)n));
+    return kx_div(y, (float)(n * (n + 1) / 2));
+}
+
+static enum rc pool(const struct kx_pool *a, float *row, struct rc_err *err)
+{
+    const uint32_t *off = KX_AT(const uint32_t, a->off);
+
+    for (uint32_t s = 0; s < a->n_seqs; s++)
+        for (uint32_t c = 0; c < a->k; c++)
+            kx_act_put(a->out, a->out_t, (uint64_t)s * a->k + c,
+                       pool_column(a, off[s], off[s + 1], c));
+    return RC_OK;
+}
+
+/* --------------------------------------------------------------------- arg-max */
+
+static struct kx_best better(struct kx_best a, float v, int32_t i)
+{
+    return v > a.v || (v == a.v && i < a.i) ? (struct kx_best){v, i} : a;
+}
+
+static enum rc argmax_part(const struct kx_argmax *a, float *row, struct rc_err *err)
+{
+    if (a->parts == 0)
+        return rc_fail(err, RC_INVALID, "argmax: 0 parts, expected 1 or more");
+    for (uint32_t r = 0; r < a->n; r++) {
+        struct kx_best *part = KX_AT(struct kx_best, a->part) + (uint64_t)r * a->parts;
+        uint32_t span = be_krow_argmax_span(a->k, a->parts);
+
+        for (uint32_t p = 0; p < a->parts; p++)
+            part[p] = (struct kx_best){-INFINITY, INT32_MAX};
+        for (uint32_t c = 0; c < a->k; c++)
+            part[c / span] = better(part[c / span],
+                                    kx_act_get(a->x, a->x_t, (uint64_t)r * a->k + c), (int32_t)c);
+    }
+    return RC_OK;
+}
+
+static enum rc argmax(const struct kx_argmax *a, float *row, struct rc_err *err)
+{
+    for (uint32_t r = 0; r < a->n; r++) {
+        struct kx_best b = {-INFINITY, INT32_MAX};
+
+        for (uint32_t p = 0; p < a->parts; p++) {
+            struct kx_best o = KX_AT(const struct kx_best, a->part)[(uint64_t)r * a->parts + p];
+
+            b = better(b, o.v, o.i);
+        }
+        KX_AT(int32_t, a->out)[r] = b.i == INT32_MAX ? 0 : b.i;
+    }
+    return RC_OK;
+}
+
 /* ------------------------------------------------------------------------ run */
 
 /* Columns of a row, for one row of scratch. */
@@ -354,6 +459,9 @@ enum rc be_krow_run(const struct be_kir *k, const void *args, struct rc_err *err
         break;
         BE_KROW_MAP(X)
 #undef X
+    case BE_KROW_EMBED:
+        rc = be_krow_ref_embed(k, args, err);
+        break;
     case BE_KROW_COUNT:
         break;
     }

@@ -13,20 +13,26 @@
 #include "be_kargs.h"
 #include "be_kir.h"
 
-/* name, library, operation, argument struct, most threads of a block */
-#define BE_KROW_MAP(X)                                                  \
-    X(QUANT, quant, "rows", BE_KOP_QUANT, kx_quant, 128)                \
-    X(RMS_NORM, rms_norm, "rows", BE_KOP_RMS_NORM, kx_norm, 1024)       \
-    X(LAYER_NORM, layer_norm, "rows", BE_KOP_LAYER_NORM, kx_norm, 1024) \
-    X(ROPE, rope, "rows", BE_KOP_ROPE, kx_rope, 512)                    \
-    X(KV_WRITE, kv_write, "rows", BE_KOP_KV_WRITE, kx_kv_write, 128)    \
-    X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE, kx_rope_kv, 512)
+/* id, name, library, operation, argument struct, most threads of a block. */
+#define BE_KROW_MAP(X)                                                      \
+    X(QUANT, quant, "rows", BE_KOP_QUANT, kx_quant, 128)                    \
+    X(RMS_NORM, rms_norm, "rows", BE_KOP_RMS_NORM, kx_norm, 1024)           \
+    X(LAYER_NORM, layer_norm, "rows", BE_KOP_LAYER_NORM, kx_norm, 1024)     \
+    X(ROPE, rope, "rows", BE_KOP_ROPE, kx_rope, 512)                        \
+    X(KV_WRITE, kv_write, "rows", BE_KOP_KV_WRITE, kx_kv_write, 128)        \
+    X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE_KV, kx_rope_kv, 512)            \
+    X(GATHER, gather, "rows", BE_KOP_GATHER, kx_gather, 256)                \
+    X(POOL, pool, "rows", BE_KOP_POOL, kx_pool, 256)                        \
+    X(ARGMAX_PART, argmax_part, "rows", BE_KOP_ARGMAX_PART, kx_argmax, 256) \
+    X(ARGMAX, argmax, "rows", BE_KOP_ARGMAX, kx_argmax, 256)                \
+    X(CONVERT, convert, "rows", BE_KOP_CONVERT, kx_convert, 128)
 
 enum be_krow {
 #define X(id, name, lib, op, type, threads) BE_KROW_##id,
     BE_KROW_MAP(X)
 #undef X
-        BE_KROW_COUNT
+        BE_KROW_EMBED, /* kx_embed_<format>, one for each */
+    BE_KROW_COUNT
 };
 /* The kernel's number; BE_KROW_COUNT: none of ours. */
 enum be_krow be_krow_of(const char *name);
@@ -49,6 +55,12 @@ static inline uint32_t be_krow_rope_warps(uint32_t n_heads, uint32_t head_dim)
 
     w = n_heads > w ? n_heads : w;
     return w < 1 ? 1 : w > 16 ? 16 : w;
+}
+
+/* Columns of each part of an arg-max: a multiple of 8. */
+static inline uint32_t be_krow_argmax_span(uint32_t k, uint32_t parts)
+{
+    return ((k + parts - 1) / parts + 7) / 8 * 8;
 }
 
 enum rc be_krow_run(const struct be_kir *k, const void *args, struct rc_err *err);

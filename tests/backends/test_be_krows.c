@@ -4,68 +4,12 @@
  * Bounds: norms 2e-6 of the row's largest value (f32 sums of at most 4096 columns), f16
  * outputs half a unit more, rope 3e-7, quantized codes and scales exact.
  */
-#include "be_test.h"
+#include "be_krows_test.h"
 
 #include <float.h>
 
-#include "be_kargs.h"
-#include "be_kir.h"
-#include "be_kref.h"
-
-#define POISON 0x7B
-
-static void run(const char *name, const void *args)
-{
-    const struct be_kentry *e = be_kcat_find(name);
-    struct rc_err err = RC_ERR_INIT;
-    struct be_kir ir;
-
-    assert_non_null(e);
-    assert_int_equal(be_kfam_rows.build(e, &ir, &err), RC_OK);
-    if (be_kir_verify(&ir, &be_ktarget_sm75, &err) != RC_OK)
-        fail_msg("%s", err.msg);
-    if (be_kfam_rows.run(&ir, args, &err) != RC_OK)
-        fail_msg("%s: %s", name, err.msg);
-}
-
-static kx_p at(const void *p)
-{
-    return (kx_p)(uintptr_t)p;
-}
-
-/* n elements of type t with a margin of poison behind. */
-static void *values(uint32_t t, size_t n, float scale)
-{
-    uint8_t *p = xcalloc(n * 4 + 64, 1);
-
-    memset(p, POISON, n * 4 + 64);
-    for (size_t i = 0; i < n && scale != 0; i++)
-        kx_act_put(at(p), t, i, rndf() * scale);
-    return p;
-}
-
-static void check_margin(const void *p, uint32_t elem, size_t n)
-{
-    for (size_t i = n * elem; i < n * elem + 32; i++)
-        if (((const uint8_t *)p)[i] != POISON)
-            fail_msg("byte %zu behind %zu elements of %u was written", i - n * elem, n, elem);
-}
-
-static uint32_t elem(uint32_t t)
-{
-    return t == KX_F16 ? 2 : 4;
-}
-
-static void expect(double got, double want, double tol, const char *what, uint32_t r, uint32_t c)
-{
-    if (got != want && !(fabs(got - want) <= tol) && !(isnan(got) && isnan(want)))
-        fail_msg("%s row %u column %u: %.9g, expected %.9g (tolerance %g, seed %llu)", what, r, c,
-                 got, want, tol, (unsigned long long)test_seed);
-}
-
 static const uint32_t widths[] = {1, 3, 33, 640, 1152, 2560, 8192, 8968};
 static const uint32_t counts[] = {0, 1, 7};
-#define N_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* ----------------------------------------------------------------------- int8 */
 
@@ -179,11 +123,6 @@ struct norm_case {
     uint32_t n, k, x_t, add_t, out_t;
     bool add, alias, layer, bias;
 };
-
-static double act(const void *p, uint32_t t, size_t i)
-{
-    return (double)kx_act_get(at(p), t, i);
-}
 
 static void norm_row(const struct norm_case *c, const void *x, const void *add, const float *w,
                      const float *b, uint32_t r, double eps, double *out)
