@@ -135,6 +135,10 @@ void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, 
 void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint32_t enc,
                   uint32_t rows, uint32_t k);
 
+/* Runs the executor of the first kernel of op whose weight format and output fit (-1: any); args
+ * with host addresses. false: there is none, or it failed. */
+bool kc_run_other(struct kc_case *c, uint8_t op, int wfmt, int out, const void *args);
+
 /* One kx_rope at byte offset `at` of the arguments: x, positions, and by kind norm weight and
  * rotation (KC_ROPE_*). */
 enum { KC_ROPE_BOTH, KC_ROPE_TURN, KC_ROPE_NORM, KC_ROPE_KINDS };

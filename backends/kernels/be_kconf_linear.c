@@ -13,8 +13,7 @@
 
 #define SAY(c, ...) snprintf((c)->what, sizeof((c)->what), __VA_ARGS__)
 
-/* Runs the executor of the first kernel of op whose weight format (or encoding) fits. */
-static bool run_other(struct kc_case *c, uint8_t op, int wfmt, int out, const void *args)
+bool kc_run_other(struct kc_case *c, uint8_t op, int wfmt, int out, const void *args)
 {
     for (uint32_t f = 0; c->families[f]; f++)
         for (uint32_t i = 0; i < c->families[f]->count(); i++) {
@@ -71,7 +70,7 @@ void kc_weight(struct kc_case *c, size_t field, enum be_dtype t, uint32_t rows, 
 
         a.dst[i] = (kx_p)(uintptr_t)kc_data(c, b);
     }
-    if (!c->nomem && !run_other(c, BE_KOP_REPACK, t, -1, &a) && !copy_rows(&lay, raw, n, &a))
+    if (!c->nomem && !kc_run_other(c, BE_KOP_REPACK, t, -1, &a) && !copy_rows(&lay, raw, n, &a))
         c->cannot = "no executor repacks its weights";
     free(raw);
 }
@@ -97,7 +96,8 @@ void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint
         c->nomem = true;
     if (!c->nomem) {
         kc_fill(c, x, KX_F32, rows, k);
-        if (!run_other(c, BE_KOP_QUANT, -1, enc == KX_ENC_Q8_K ? BE_KACT_Q8_K : BE_KACT_Q8_0, &a))
+        if (!kc_run_other(c, BE_KOP_QUANT, -1, enc == KX_ENC_Q8_K ? BE_KACT_Q8_K : BE_KACT_Q8_0,
+                          &a))
             c->cannot = "no executor quantizes its activations";
     }
     free(x);

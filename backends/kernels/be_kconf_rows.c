@@ -334,15 +334,17 @@ static uint32_t argmax_variants(const struct be_kentry *e)
     return 2 * kc_type_count(e->desc.act);
 }
 
-static void argmax_build(struct kc_case *c)
+/* Arguments of both launches, with x and part; part's buffer. */
+static uint32_t argmax_args(struct kc_case *c, enum kc_role part_role)
 {
     struct kx_argmax *a = ARGS(c, kx_argmax);
+    static const uint32_t parts[] = {64, 1, 7, 300};
     bool ties = c->variant % 2;
 
     a->n = c->s.rows;
     a->k = c->s.k;
     a->x_t = kc_type_at(c->e->desc.act, c->variant / 2);
-    a->parts = 64;
+    a->parts = parts[kc_below(c, 4)];
     kc_tensor(c, AT(kx_argmax, x), a->x_t, a->n, a->k, KC_IN);
     if (ties && c->input == KC_RANDOM) { /* few values: the lowest index must win */
         for (size_t i = 0; kc_data(c, 0) && i < (size_t)a->n * a->k; i++)
@@ -351,9 +353,26 @@ static void argmax_build(struct kc_case *c)
             else
                 ((uint16_t *)kc_data(c, 0))[i] = (uint16_t)(0x3C00 + kc_below(c, 3));
     }
-    kc_add(c, AT(kx_argmax, out), a->n, KC_I32, KC_OUT);
-    kc_add(c, AT(kx_argmax, part), (size_t)a->n * a->parts * 8, KC_BYTE, KC_SCRATCH);
-    SAY(c, "%s%s", type_name(a->x_t), ties ? " ties" : "");
+    SAY(c, "%s, %u parts%s", type_name(a->x_t), a->parts, ties ? ", ties" : "");
+    return kc_add(c, AT(kx_argmax, part), (size_t)a->n * a->parts * 2, KC_I32, part_role);
+}
+
+static void argmax_part_build(struct kc_case *c)
+{
+    argmax_args(c, KC_OUT);
+}
+
+/* The second launch; part by the executor of the first. */
+static void argmax_build(struct kc_case *c)
+{
+    uint32_t part = argmax_args(c, KC_IN);
+    struct kx_argmax a = *ARGS(c, kx_argmax);
+
+    a.x = (kx_p)(uintptr_t)kc_data(c, 0);
+    a.part = (kx_p)(uintptr_t)kc_data(c, part);
+    if (!c->nomem && !kc_run_other(c, BE_KOP_ARGMAX_PART, -1, -1, &a))
+        c->cannot = "no executor takes the first step";
+    kc_add(c, AT(kx_argmax, out), a.n, KC_I32, KC_OUT);
 }
 
 static void sample_build(struct kc_case *c)
@@ -449,6 +468,13 @@ const struct kc_builder kc_rows_builders[] = {
      ALL_INPUTS,
      {.rows = 3, .k = 100, .seq = 17},
      work_pool},
+    {BE_KOP_ARGMAX_PART,
+     sizeof(struct kx_argmax),
+     argmax_variants,
+     argmax_part_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 1000},
+     work_rows},
     {BE_KOP_ARGMAX,
      sizeof(struct kx_argmax),
      argmax_variants,

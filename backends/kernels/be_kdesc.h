@@ -30,7 +30,6 @@ enum be_kop {
     BE_KOP_ARGMAX,
     BE_KOP_SAMPLE,
     BE_KOP_CONVERT,
-    BE_KOP_ROPE_KV,     /* rope of q and k, kv_write of k and v */
     BE_KOP_ARGMAX_PART, /* first launch of ARGMAX */
     BE_KOP_SAMPLE_PART, /* first launch of SAMPLE */
 };
