@@ -53,13 +53,34 @@ static inline int open_root(const char *path)
     return fd;
 }
 
-static inline struct be_ctx *cpu_ctx(unsigned n_threads)
+/* A context of the backend INFERD_TEST_BACKEND (default cpu) computing as INFERD_TEST_COMPUTE.
+ * A device that is not there skips the program. */
+static inline struct be_ctx *test_ctx(unsigned n_threads)
 {
-    struct be_opts o = {.backend = "cpu", .n_threads = n_threads};
+    const char *name = getenv("INFERD_TEST_BACKEND");
+    struct be_opts o = {.backend = name && *name ? name : "cpu",
+                        .n_threads = n_threads,
+                        .compute = getenv("INFERD_TEST_COMPUTE")};
+    struct rc_err e = RC_ERR_INIT;
     struct be_ctx *be = NULL;
+    enum rc rc = be_ctx_new(&be, &o, &e);
 
-    need_ok(be_ctx_new(&be, &o, err));
+    if (strcmp(o.backend, "cpu") != 0 && (rc == RC_NOT_FOUND || rc == RC_UNSUPPORTED)) {
+        fprintf(stderr, "skipped: %s\n", e.msg);
+        exit(77);
+    }
+    if (rc != RC_OK)
+        fail_msg("be_ctx_new(%s): %s (%s)", o.backend, e.msg, rc_name(rc));
     return be;
+}
+
+/* The bound f32 where products are exact, else that of tf32 or f16 (both round factors to 11 bits;
+ * f16 rounds what is kept between operations too). */
+static inline double test_tol(double f32, double tf32, double f16)
+{
+    const char *c = getenv("INFERD_TEST_COMPUTE");
+
+    return c && strcmp(c, "f16") == 0 ? f16 : c && strcmp(c, "tf32") == 0 ? tf32 : f32;
 }
 
 static inline struct mdl_opts small_opts(enum be_dtype kv)

@@ -40,7 +40,7 @@ static void alone_in_a_batch_in_several_passes(void **state)
     static const uint32_t rows[] = {64, 65, 100, 4096};
     static struct batch b;
     struct mdl_opts o = small_opts(BE_F32);
-    struct be_ctx *one = cpu_ctx(1);
+    struct be_ctx *one = test_ctx(1);
     float *alone, *all;
     uint32_t d, s;
     size_t i;
@@ -198,7 +198,7 @@ static void passes_allocate_nothing(void **state)
 {
     static struct batch b;
     struct mdl_opts o = small_opts(BE_F32);
-    struct be_ctx *own = cpu_ctx(2);
+    struct be_ctx *own = test_ctx(2);
     struct mdl *m = open_model(BERT_DIR, own, &o);
     float out[N_SEQS * 48];
     struct be_stats st;
@@ -341,7 +341,7 @@ int main(void)
     int rc;
 
     need_dir(BERT_DIR);
-    be = cpu_ctx(2);
+    be = test_ctx(2);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     be_ctx_free(&be);
     return rc;

@@ -3,7 +3,7 @@
  * Provenance: tests/golden/README.md */
 #include "mdl_test.h"
 
-#define TOL 1e-5
+#define TOL test_tol(1e-5, 5e-3, 1e-2)
 
 static struct be_ctx *be;
 static json_t *cases;
@@ -255,7 +255,7 @@ int main(void)
 
     need_dir(BERT_DIR);
     cases = load_json(BERT_DIR, "cases.json");
-    be = cpu_ctx(2);
+    be = test_ctx(2);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     be_ctx_free(&be);
     json_decref(cases);

@@ -199,7 +199,7 @@ int main(void)
     int rc;
 
     need_dir(GEMMA_DIR);
-    be = cpu_ctx(1);
+    be = test_ctx(1);
     model = open_model(GEMMA_DIR, be, &o);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     mdl_close(&model);

@@ -165,7 +165,7 @@ int main(void)
     int rc;
 
     need_dir(BERT_DIR);
-    be = cpu_ctx(1);
+    be = test_ctx(1);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     be_ctx_free(&be);
     return rc;

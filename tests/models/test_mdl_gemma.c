@@ -159,7 +159,7 @@ static void alone_or_in_a_batch(void **s)
 
 static void threads_and_outputs(const char *path)
 {
-    struct be_ctx *one = cpu_ctx(1);
+    struct be_ctx *one = test_ctx(1);
     struct mdl_opts o = wide_opts(BE_F16);
     struct mdl *a = open_model(path, be, &o), *b = open_model(path, one, &o);
     uint32_t v = mdl_info_get(a)->vocab_size;
@@ -195,7 +195,7 @@ static void one_thread_or_two(void **s)
 
 static void decoding_allocates_nothing(void **s)
 {
-    struct be_ctx *own = cpu_ctx(2);
+    struct be_ctx *own = test_ctx(2);
     struct mdl_opts o = small_opts(BE_F16);
     struct mdl *m = open_model(GEMMA_DIR, own, &o);
     struct be_stats st;
@@ -617,7 +617,7 @@ int main(void)
 
     need_dir(GEMMA_DIR);
     make_prompt();
-    be = cpu_ctx(2);
+    be = test_ctx(2);
     m = open_model(GEMMA_DIR, be, &o);
     reference_logits = logits_of(m, prompt, N_TOK, 8);
     n_reference = (size_t)N_TOK * mdl_info_get(m)->vocab_size;

@@ -667,7 +667,7 @@ int main(void)
 
     need_dir(GEMMA_DIR);
     need_dir(BERT_DIR);
-    be = cpu_ctx(1);
+    be = test_ctx(1);
     warm(GEMMA_DIR);
     warm(BERT_DIR);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
