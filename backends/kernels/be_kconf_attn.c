@@ -261,12 +261,12 @@ static void rope_kv_build(struct kc_case *c)
     const struct be_kdesc *d = &c->e->desc;
     uint32_t type = kc_type_at(d->act, c->variant / 2 / kv_types(d));
     uint32_t kind = c->variant % KC_ROPE_KINDS;
-    int k;
+    uint32_t k;
 
-    kc_rope(c, AT(kx_rope_kv, q), kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
-    k = (int)c->n_bufs;
-    kc_rope(c, AT(kx_rope_kv, k), kind, type, c->s.rows, c->s.kv_heads, c->s.head_dim);
-    kv_write_at(c, AT(kx_rope_kv, w), k);
+    kc_rope(c, AT(kx_rope_kv, q), -1, kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
+    k = kc_rope(c, AT(kx_rope_kv, k), AT(kx_rope_kv, q), kind, type, c->s.rows, c->s.kv_heads,
+                c->s.head_dim);
+    kv_write_at(c, AT(kx_rope_kv, w), (int)k);
 }
 
 static uint64_t work_kv_write(const struct kc_shape *s)

@@ -65,6 +65,14 @@ void kc_bind_also(struct kc_case *c, size_t field, uint32_t buf, size_t off)
     c->bind[c->n_binds++] = (struct kc_bind){.field = (uint32_t)field, .buf = buf, .off = off};
 }
 
+int kc_bound(const struct kc_case *c, size_t field)
+{
+    for (uint32_t i = 0; i < c->n_binds; i++)
+        if (c->bind[i].field == field)
+            return (int)c->bind[i].buf;
+    return -1;
+}
+
 void kc_deinit(struct kc_case *c)
 {
     for (uint32_t i = 0; i < c->n_bufs; i++)

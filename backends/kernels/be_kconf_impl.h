@@ -140,10 +140,13 @@ void kc_quantized(struct kc_case *c, size_t f_xq, size_t f_xd, size_t f_xs, uint
 bool kc_run_other(struct kc_case *c, uint8_t op, int wfmt, int out, const void *args);
 
 /* One kx_rope at byte offset `at` of the arguments: x, positions, and by kind norm weight and
- * rotation (KC_ROPE_*). */
+ * rotation (KC_ROPE_*). like: the kx_rope at that offset has the same positions and angles; -1 =
+ * none has. Returns the buffer of x. */
 enum { KC_ROPE_BOTH, KC_ROPE_TURN, KC_ROPE_NORM, KC_ROPE_KINDS };
-void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_t rows,
-             uint32_t heads, uint32_t head_dim);
+uint32_t kc_rope(struct kc_case *c, size_t at, int like, uint32_t kind, uint32_t type,
+                 uint32_t rows, uint32_t heads, uint32_t head_dim);
+/* The buffer bound to a field, or -1. */
+int kc_bound(const struct kc_case *c, size_t field);
 
 /* A frozen picture of all buffers with guards; the runner's unit of upload and comparison. */
 size_t kc_layout(struct kc_case *c);

@@ -183,11 +183,11 @@ static uint32_t rope_variants(const struct be_kentry *e)
     return KC_ROPE_KINDS * kc_type_count(e->desc.act);
 }
 
-void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_t rows,
-             uint32_t heads, uint32_t head_dim)
+uint32_t kc_rope(struct kc_case *c, size_t at, int like, uint32_t kind, uint32_t type,
+                 uint32_t rows, uint32_t heads, uint32_t head_dim)
 {
     struct kx_rope *a = (struct kx_rope *)(void *)(c->args + at);
-    uint32_t half = head_dim / 2;
+    uint32_t half = head_dim / 2, x;
     int32_t *pos;
 
     a->n = rows;
@@ -195,13 +195,23 @@ void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_
     a->head_dim = head_dim;
     a->x_t = type;
     a->eps = 1e-6f;
-    kc_tensor(c, at + AT(kx_rope, x), type, rows, heads * head_dim, KC_INOUT);
-    pos = kc_data(c, kc_add(c, at + AT(kx_rope, pos), rows, KC_I32, KC_IN));
-    for (uint32_t i = 0; pos && i < rows; i++) /* position 0, the longest contexts, repeats */
-        pos[i] = (int32_t)(i == 0 ? 0 : i == 1 ? 131071 : i == 2 ? 1 : kc_below(c, 1u << (i % 18)));
+    x = kc_tensor(c, at + AT(kx_rope, x), type, rows, heads * head_dim, KC_INOUT);
     if (kind != KC_ROPE_TURN)
         kc_fill_plain(c, kc_data(c, kc_add(c, at + AT(kx_rope, w), head_dim, KC_F32, KC_IN)),
                       KX_F32, 1, head_dim, 1);
+    if (like >= 0) {
+        int p = kc_bound(c, (size_t)like + AT(kx_rope, pos));
+        int f = kc_bound(c, (size_t)like + AT(kx_rope, freq));
+
+        if (p >= 0)
+            kc_bind_also(c, at + AT(kx_rope, pos), (uint32_t)p, 0);
+        if (f >= 0)
+            kc_bind_also(c, at + AT(kx_rope, freq), (uint32_t)f, 0);
+        return x;
+    }
+    pos = kc_data(c, kc_add(c, at + AT(kx_rope, pos), rows, KC_I32, KC_IN));
+    for (uint32_t i = 0; pos && i < rows; i++) /* position 0, the longest contexts, repeats */
+        pos[i] = (int32_t)(i == 0 ? 0 : i == 1 ? 131071 : i == 2 ? 1 : kc_below(c, 1u << (i % 18)));
     if (kind != KC_ROPE_NORM) {
         double *f = kc_data(c, kc_add(c, at + AT(kx_rope, freq), (size_t)half * 8, KC_BYTE, KC_IN));
         double theta = kc_rnd(c) & 1 ? 1e6 : 1e4, factor = kc_rnd(c) & 1 ? 8 : 1;
@@ -209,6 +219,7 @@ void kc_rope(struct kc_case *c, size_t at, uint32_t kind, uint32_t type, uint32_
         for (uint32_t i = 0; f && i < half; i++)
             f[i] = pow(theta, -2.0 * i / head_dim) / factor;
     }
+    return x;
 }
 
 static void rope_build(struct kc_case *c)
@@ -217,7 +228,7 @@ static void rope_build(struct kc_case *c)
     uint32_t kind = c->variant % KC_ROPE_KINDS;
     uint32_t type = kc_type_at(c->e->desc.act, c->variant / KC_ROPE_KINDS);
 
-    kc_rope(c, 0, kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
+    kc_rope(c, 0, -1, kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
     SAY(c, "%s %s", type_name(type), words[kind]);
 }
 

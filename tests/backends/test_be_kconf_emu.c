@@ -1,0 +1,199 @@
+/* Conformance of the kernel text itself: every kernel of the catalog on the emulated device
+ * against its executor, as sm_80 and as sm_75, each pair of launches in two orders of blocks,
+ * warps and lanes (a missing barrier shows as a second launch that differs). A reduced set of
+ * shapes; all of them with INFERD_KCONF_FULL=1, one kernel with INFERD_KCONF_ONLY=name. Then
+ * launches that go wrong on purpose: the runner must name them. */
+#include "be_test.h"
+
+#include "be_kargs.h"
+#include "be_kart.h"
+#include "be_kconf.h"
+#include "emu.h"
+
+/* ------------------------------------------------- the emulator as a device */
+
+struct emu_dev {
+    unsigned arch, launches;
+    enum { RIGHT, FEWER_BLOCKS, FEWER_ROWS, MORE_ROWS } wrong;
+};
+
+static enum rc d_alloc(void *user, size_t n, uint64_t *out, struct rc_err *err)
+{
+    void *p = aligned_alloc(256, (n + 255) / 256 * 256);
+
+    *out = (uint64_t)(uintptr_t)p;
+    return p ? RC_OK : rc_fail(err, RC_NOMEM, "no memory");
+}
+
+static void d_free(void *user, uint64_t p)
+{
+    free((void *)(uintptr_t)p);
+}
+
+static enum rc d_upload(void *user, uint64_t dst, const void *src, size_t n, struct rc_err *err)
+{
+    memcpy((void *)(uintptr_t)dst, src, n);
+    return RC_OK;
+}
+
+static enum rc d_download(void *user, void *dst, uint64_t src, size_t n, struct rc_err *err)
+{
+    memcpy(dst, (const void *)(uintptr_t)src, n);
+    return RC_OK;
+}
+
+/* A library that is not compiled into the emulator (not checked in yet) is compiled here. */
+static enum rc need_kernel(const char *name, const char *lib, unsigned arch, struct rc_err *err)
+{
+    const struct emu_kernel *(*find)(const char *, unsigned);
+    struct be_ktext text = {0};
+    enum rc rc;
+
+    *(void **)&find = emu_sym("emu_find");
+    if (find(name, arch))
+        return RC_OK;
+    if ((rc = be_kcuda_text(lib, NULL, &text, err)) == RC_OK)
+        emu_load_text(text.p, arch);
+    be_ktext_deinit(&text);
+    return rc;
+}
+
+static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_kgrid *g,
+                        const void *args, size_t n, struct rc_err *err)
+{
+    struct emu_dev *d = user;
+    _Alignas(16) uint8_t changed[512];
+    struct be_kgrid grid = *g;
+    char why[400] = "";
+    enum rc rc;
+
+    if ((rc = need_kernel(e->name, e->lib, d->arch, err)) != RC_OK)
+        return rc;
+    memcpy(changed, args, n);
+    if (d->wrong == FEWER_BLOCKS && grid.x > 1)
+        grid.x--;
+    if (d->wrong == FEWER_ROWS || d->wrong == MORE_ROWS) {
+        struct kx_softcap a; /* one row less, or one more */
+
+        assert_int_equal(e->desc.op, BE_KOP_SOFTCAP);
+        memcpy(&a, args, sizeof(a));
+        a.n += d->wrong == MORE_ROWS ? 1 : (kx_u)-1;
+        memcpy(changed, &a, sizeof(a));
+        e->grid(e, &a, &grid);
+    }
+    d->launches++;
+    emu_order(d->launches % 2 ? EMU_FORWARD : EMU_SHUFFLED, d->launches);
+    if (emu_try(e->name, d->arch, changed, n, &grid, why, sizeof(why)) != EMU_OK)
+        return rc_fail(err, RC_FORMAT, "%s", why);
+    return RC_OK;
+}
+
+static void say(void *user, const char *text)
+{
+    print_message("%s\n", text);
+}
+
+static void conform(struct emu_dev *d, const char *only, bool print, struct be_kconf_report *out)
+{
+    const struct be_kconf_dev dev = {.user = d,
+                                     .name = "the emulated device",
+                                     .arch = d->arch,
+                                     .alloc = d_alloc,
+                                     .free = d_free,
+                                     .upload = d_upload,
+                                     .download = d_download,
+                                     .launch = d_launch};
+    struct be_kconf_opts o = {.dev = &dev, .level = BE_KCONF_QUICK, .only = only};
+
+    if (getenv("INFERD_KCONF_FULL"))
+        o.level = BE_KCONF_FULL;
+    if (print)
+        o.line = say;
+    OK(be_kconf_run(&o, out, err));
+}
+
+static void every_kernel(unsigned arch)
+{
+    struct emu_dev d = {.arch = arch};
+    struct be_kconf_report r;
+    char sum[128];
+    uint32_t bad = 0;
+
+    conform(&d, getenv("INFERD_KCONF_ONLY"), true, &r);
+    be_kconf_summary(&r, sum, sizeof(sum));
+    print_message("sm_%u: %s\n", arch, sum);
+    for (uint32_t i = 0; i < r.n_kernels; i++) {
+        const struct be_kconf_row *w = &r.rows[i];
+
+        if (w->n_failed || (!w->skipped && w->n_cases == 0))
+            bad++;
+    }
+    assert_true(r.n_kernels > 0 || getenv("INFERD_KCONF_ONLY"));
+    assert_int_equal(bad, 0);
+    be_kconf_report_deinit(&r);
+}
+
+static void every_kernel_on_sm80(void **s)
+{
+    every_kernel(80);
+}
+
+static void every_kernel_on_sm75(void **s)
+{
+    every_kernel(75);
+}
+
+/* ---------------------------------------------------------- broken launches */
+
+/* The first entry of an operation, or NULL. */
+static const struct be_kentry *entry_of(uint8_t op)
+{
+    for (size_t f = 0; be_kfamilies[f]; f++)
+        for (uint32_t i = 0; i < be_kfamilies[f]->count(); i++)
+            if (be_kfamilies[f]->at(i)->desc.op == op)
+                return be_kfamilies[f]->at(i);
+    return NULL;
+}
+
+static void must_fail(int wrong, uint8_t op, const char *says)
+{
+    const struct be_kentry *e = entry_of(op);
+    struct emu_dev d = {.arch = 80, .wrong = wrong};
+    struct be_kconf_report r;
+
+    if (!e) {
+        print_message("no kernel of operation %u yet\n", op);
+        skip();
+    }
+    conform(&d, e->name, false, &r);
+    if (r.rows[0].n_failed == 0 || !strstr(r.rows[0].why, says))
+        fail_msg("%s: %u of %u cases failed: '%s', expected '%s'", e->name, r.rows[0].n_failed,
+                 r.rows[0].n_cases, r.rows[0].why, says);
+    be_kconf_report_deinit(&r);
+}
+
+static void a_missing_block_is_caught(void **s)
+{
+    must_fail(FEWER_BLOCKS, BE_KOP_RMS_NORM, "never written");
+}
+
+static void a_missing_row_is_caught(void **s)
+{
+    must_fail(FEWER_ROWS, BE_KOP_SOFTCAP, "expected");
+}
+
+static void a_row_too_many_is_caught(void **s)
+{
+    must_fail(MORE_ROWS, BE_KOP_SOFTCAP, "wrote byte");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kernel_on_sm80),      cmocka_unit_test(every_kernel_on_sm75),
+        cmocka_unit_test(a_missing_block_is_caught), cmocka_unit_test(a_missing_row_is_caught),
+        cmocka_unit_test(a_row_too_many_is_caught),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
