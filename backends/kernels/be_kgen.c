@@ -319,27 +319,34 @@ static enum rc do_ptx(struct walk *w, const char *lib, unsigned arch, const stru
     return RC_OK;
 }
 
-static enum rc do_lib(struct walk *w, const struct be_klib *l, struct rc_err *err)
+static enum rc do_cuda(struct walk *w, const struct be_klib *l, struct rc_err *err)
 {
-    struct be_ktext cu = {0}, metal = {0};
+    struct be_ktext cu = {0};
     char name[128];
     enum rc rc;
 
-    if ((rc = be_klib_text(w->g->families, l->name, NULL, false, &cu, err)) != RC_OK ||
-        (rc = be_klib_text(w->g->families, l->name, NULL, true, &metal, err)) != RC_OK)
-        goto out;
     snprintf(name, sizeof(name), "cuda/%s.cu", l->name);
-    if ((rc = expect(w, name, cu.p, cu.n, err)) != RC_OK)
+    if ((rc = be_klib_text(w->g->families, l->name, NULL, false, &cu, err)) != RC_OK ||
+        (rc = expect(w, name, cu.p, cu.n, err)) != RC_OK ||
+        (l->sm75 && (rc = do_ptx(w, l->name, 75, &cu, err)) != RC_OK))
         goto out;
-    snprintf(name, sizeof(name), "metal/%s.metal", l->name);
-    if ((rc = expect(w, name, metal.p, metal.n, err)) != RC_OK)
-        goto out;
-    if ((l->sm75 && (rc = do_ptx(w, l->name, 75, &cu, err)) != RC_OK) ||
-        (l->sm80 && (rc = do_ptx(w, l->name, 80, &cu, err)) != RC_OK))
-        goto out;
+    if (l->sm80)
+        rc = do_ptx(w, l->name, 80, &cu, err);
 out:
     be_ktext_deinit(&cu);
-    be_ktext_deinit(&metal);
+    return rc;
+}
+
+static enum rc do_metal(struct walk *w, const struct be_klib *l, struct rc_err *err)
+{
+    struct be_ktext t = {0};
+    char name[128];
+    enum rc rc;
+
+    snprintf(name, sizeof(name), "metal/%s.metal", l->name);
+    if ((rc = be_klib_text(w->g->families, l->name, NULL, true, &t, err)) == RC_OK)
+        rc = expect(w, name, t.p, t.n, err);
+    be_ktext_deinit(&t);
     return rc;
 }
 
@@ -405,9 +412,9 @@ static enum rc walk(struct walk *w, struct rc_err *err)
         (rc = be_klib_list(w->g->families, &libs, &n, err)) != RC_OK)
         goto out;
     /* a library that fails says so and does not keep the others from being done */
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < 2 * n; i++) {
         struct rc_err one = RC_ERR_INIT;
-        enum rc lrc = do_lib(w, &libs[i], &one);
+        enum rc lrc = i % 2 ? do_metal(w, &libs[i / 2], &one) : do_cuda(w, &libs[i / 2], &one);
 
         if (lrc == RC_OK)
             continue;
