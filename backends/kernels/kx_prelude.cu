@@ -10,7 +10,6 @@
  *
  * Compiled with --fmad=false: a * b + c is rounded twice, kx_fma once. No fast math.
  */
-#ifndef KX_EMU
 #define KX_DEV static __device__ __forceinline__
 #define KX_KERNEL(name, threads, min_blocks, type, a)                          \
     extern "C" __global__ void __launch_bounds__(threads, min_blocks)          \
@@ -180,4 +179,3 @@ KX_DEV void kx_ldm2(kx_u *r, const void *p)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"((kx_u)__cvta_generic_to_shared(p)));
 }
-#endif /* KX_EMU */

@@ -19,15 +19,20 @@ struct emu_dev {
 
 static enum rc d_alloc(void *user, size_t n, uint64_t *out, struct rc_err *err)
 {
-    void *p = aligned_alloc(256, (n + 255) / 256 * 256);
+    void *(*alloc)(size_t), *p; /* a page that faults behind each array, NaN in fresh ones */
 
+    *(void **)&alloc = emu_sym("emu_mem_alloc");
+    p = alloc(n);
     *out = (uint64_t)(uintptr_t)p;
     return p ? RC_OK : rc_fail(err, RC_NOMEM, "no memory");
 }
 
 static void d_free(void *user, uint64_t p)
 {
-    free((void *)(uintptr_t)p);
+    int (*mem_free)(void *);
+
+    *(void **)&mem_free = emu_sym("emu_mem_free");
+    assert_int_equal(mem_free((void *)(uintptr_t)p), 0);
 }
 
 static enum rc d_upload(void *user, uint64_t dst, const void *src, size_t n, struct rc_err *err)
@@ -42,7 +47,7 @@ static enum rc d_download(void *user, void *dst, uint64_t src, size_t n, struct 
     return RC_OK;
 }
 
-/* A library that is not compiled into the emulator (not checked in yet) is compiled here. */
+/* A library that the build did not compile into the emulator is compiled here. */
 static enum rc need_kernel(const char *name, const char *lib, unsigned arch, struct rc_err *err)
 {
     const struct emu_kernel *(*find)(const char *, unsigned);
@@ -65,6 +70,7 @@ static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_k
     _Alignas(16) uint8_t changed[512];
     struct be_kgrid grid = *g;
     char why[400] = "";
+    int (*check)(char *, size_t);
     enum rc rc;
 
     if ((rc = need_kernel(e->name, e->lib, d->arch, err)) != RC_OK)
@@ -82,8 +88,10 @@ static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_k
         e->grid(e, &a, &grid);
     }
     d->launches++;
-    emu_order(d->launches % 2 ? EMU_FORWARD : EMU_SHUFFLED, d->launches);
-    if (emu_try(e->name, d->arch, changed, n, &grid, why, sizeof(why)) != EMU_OK)
+    emu_order((enum emu_order)(d->launches % 3), d->launches);
+    *(void **)&check = emu_sym("emu_mem_check");
+    if (emu_try(e->name, d->arch, changed, n, &grid, why, sizeof(why)) != EMU_OK ||
+        check(why, sizeof(why)) != 0)
         return rc_fail(err, RC_FORMAT, "%s", why);
     return RC_OK;
 }

@@ -534,6 +534,7 @@ enum emu_error emu_launch(const char *name, unsigned arch, const void *args, siz
         snprintf(err, cap, "no memory for the stacks of %u threads", MAX_THREADS);
         return EMU_E_ARG;
     }
+    emu_mem_open();
     faults_catch();
     run.k = k;
     run.args = args;
@@ -547,6 +548,7 @@ enum emu_error emu_launch(const char *name, unsigned arch, const void *args, siz
     }
     run.running = 0;
     faults_leave();
+    emu_mem_close();
     e = run.e;
     if (e != EMU_OK)
         snprintf(err, cap, "%s", run.msg);

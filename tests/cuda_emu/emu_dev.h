@@ -49,6 +49,14 @@ enum emu_error emu_launch(const char *name, unsigned arch, const void *args, siz
  * of the same name). The compiler's words on failure. */
 enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t err_cap);
 
+/* ---- device memory (emu_mem.c) */
+void *emu_mem_alloc(size_t n); /* NULL: none left */
+int emu_mem_free(void *p);     /* -1: not the start of an allocation */
+size_t emu_mem_used(void);
+int emu_mem_holds(uint64_t at, size_t n);     /* do n bytes lie in one allocation? */
+int emu_mem_check(char *err, size_t cap);     /* 1: a byte beside an allocation was written */
+void emu_mem_open(void), emu_mem_close(void); /* around the host's own access */
+
 /* ---- for kernel text, through kx_emu.h */
 enum emu_op {
     EMU_SYNCWARP,

@@ -38,13 +38,22 @@ static void read_back(const char *path, char *err, size_t cap)
     err[n] = '\0';
 }
 
-/* Our own symbols, for the new object: the driver may have been opened with RTLD_LOCAL. */
-static void be_global(void)
+/* Opens the generated libraries, built beside this one. A program that was started with
+ * RTLD_LOCAL must still show them our symbols. */
+static __attribute__((constructor)) void kernels_open(void)
 {
     Dl_info me;
+    char path[4096];
+    const char *slash;
 
-    if (dladdr((void *)be_global, &me) && me.dli_fname)
-        dlopen(me.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    if (!dladdr((void *)kernels_open, &me) || !me.dli_fname ||
+        !(slash = strrchr(me.dli_fname, '/')))
+        return;
+    snprintf(path, sizeof(path), "%.*s/libcuda_emu_kernels.so", (int)(slash - me.dli_fname),
+             me.dli_fname);
+    if (!dlopen(me.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) ||
+        (access(path, R_OK) == 0 && !dlopen(path, RTLD_NOW)))
+        fprintf(stderr, "cuda_emu: %s\n", dlerror());
 }
 
 enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t cap)
@@ -55,7 +64,6 @@ enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *er
     enum emu_error e = EMU_OK;
     int status;
 
-    be_global();
     snprintf(dir, sizeof(dir), "%s/kx-emu-XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(dir)) {
         snprintf(err, cap, "cannot make %s", dir);

@@ -18,8 +18,10 @@
 #include <string.h>
 
 #include "be_half.h"
-#include "be_kargs.h"
 #include "emu_dev.h"
+
+#define kx_p unsigned long long /* as be_kargs.h has them */
+#define kx_u unsigned int
 
 #define KX_EMU_STR_(x) #x
 #define KX_EMU_STR(x) KX_EMU_STR_(x)
