@@ -11,6 +11,7 @@
 
 const struct be_kfamily *const be_kfamilies[] = {
     /* be_kfam_linear.c: products of weights, repacking */
+    &be_kfam_linear,
 
     /* be_kfam_attn.c: paged, merged and packed attention */
 

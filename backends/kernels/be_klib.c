@@ -95,7 +95,12 @@ static enum rc add_kernel(const struct be_kfamily *f, const struct be_kentry *e,
     char id[65];
     enum rc rc;
 
-    if ((rc = f->build(e, &k, err)) != RC_OK || (rc = be_kir_verify(&k, t, err)) != RC_OK)
+    if ((rc = f->build(e, &k, err)) != RC_OK)
+        return rc;
+    /* the schedule is CUDA's: a Metal text that stages less has room to spare */
+    if (metal && k.sched.shared_bytes > t->shared_bytes)
+        k.sched.shared_bytes = t->shared_bytes;
+    if ((rc = be_kir_verify(&k, t, err)) != RC_OK)
         return rc;
     be_kdesc_id(&e->desc, id);
     be_ktext_add(out, "\n/* %s: %.16s */\n", e->name, id);

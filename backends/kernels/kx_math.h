@@ -98,3 +98,64 @@ KX_DEV void kx_sincos(float x, thread float *out_s, thread float *out_c)
     *out_c = k == 0 ? c : k == 1 ? -s : k == 2 ? -c : s;
 }
 #endif
+
+/* tanh: odd polynomial near 0 (|x| < 0.6), else 1 - 2 / (e^2|x| + 1); both within 2e-7 of the value.
+ * Coefficients: Chebyshev fit of (tanh(sqrt t) / sqrt t - 1) / t on [0, 0.4]. */
+KX_DEV float kx_tanh(float x)
+{
+    float a = kx_abs(x), t, p;
+
+    if (a < 0.6f) {
+        t = x * x;
+        p = kx_fma(t, 2.2695016e-3f, -8.3231871e-3f);
+        p = kx_fma(p, t, 2.1762503e-2f);
+        p = kx_fma(p, t, -5.3958462e-2f);
+        p = kx_fma(p, t, 1.3333300e-1f);
+        p = kx_fma(p, t, -3.3333333e-1f);
+        return kx_fma(p * t, x, x);
+    }
+    p = 1.0f - kx_div(2.0f, kx_exp(2.0f * a) + 1.0f);
+    return x < 0.0f ? -p : p;
+}
+
+/* erf: x P(x^2) for |x| < 1, else 1 - e^Q(|x|), 1 from 4 on; within 2e-7 of the value.
+ * Coefficients: Chebyshev fits of erf(sqrt t) / sqrt t on [0, 1] and of ln erfc on [1, 4]. */
+KX_DEV float kx_erf(float x)
+{
+    float a = kx_abs(x), t, p;
+
+    if (a < 1.0f) {
+        t = x * x;
+        p = kx_fma(t, -9.6670446e-6f, 1.1265959e-4f);
+        p = kx_fma(p, t, -8.4840804e-4f);
+        p = kx_fma(p, t, 5.2210318e-3f);
+        p = kx_fma(p, t, -2.6865431e-2f);
+        p = kx_fma(p, t, 1.1283782e-1f);
+        p = kx_fma(p, t, -3.7612638e-1f);
+        p = kx_fma(p, t, 1.1283792f);
+        return p * x;
+    }
+    p = 1.0f;
+    if (a < 4.0f || !(a == a)) {
+        p = kx_fma(a, 1.6371514e-6f, -4.6058043e-5f);
+        p = kx_fma(p, a, 5.9680563e-4f);
+        p = kx_fma(p, a, -4.7595963e-3f);
+        p = kx_fma(p, a, 2.6421136e-2f);
+        p = kx_fma(p, a, -1.1008008e-1f);
+        p = kx_fma(p, a, -6.3182605e-1f);
+        p = kx_fma(p, a, -1.1302334f);
+        p = kx_fma(p, a, 3.2013805e-4f);
+        p = 1.0f - kx_exp(p);
+    }
+    return x < 0.0f ? -p : p;
+}
+
+KX_DEV float kx_gelu_erf(float z)
+{
+    return 0.5f * z * (1.0f + kx_erf(z * 0.70710678f));
+}
+
+KX_DEV float kx_gelu_tanh(float z)
+{
+    return 0.5f * z * (1.0f + kx_tanh(0.79788456f * kx_fma(0.044715f * z, z * z, z)));
+}

@@ -105,6 +105,11 @@ KX_DEV void kx_cp16_if(void *dst, const void *src, int p)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((kx_u)__cvta_generic_to_shared(dst)), "l"(src), "r"(p ? 16 : 0) : "memory");
 }
+/* the same for 4 bytes */
+KX_DEV void kx_cp4_if(void *dst, const void *src, int p)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((kx_u)__cvta_generic_to_shared(dst)), "l"(src), "r"(p ? 4 : 0) : "memory");
+}
 KX_DEV void kx_cp_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 #define kx_cp_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 #else
@@ -114,6 +119,7 @@ KX_DEV void kx_cp16_if(void *dst, const void *src, int p)
     struct kx_u4 z = {0, 0, 0, 0};
     *(struct kx_u4 *)dst = p ? *(const struct kx_u4 *)src : z;
 }
+KX_DEV void kx_cp4_if(void *dst, const void *src, int p) { *(kx_u *)dst = p ? *(const kx_u *)src : 0u; }
 KX_DEV void kx_cp_commit(void) {}
 #define kx_cp_wait(n) ((void)(n))
 #endif

@@ -34,7 +34,7 @@
 struct copy { /* one cp.async */
     void *dst;
     const void *src; /* NULL: zeros */
-    unsigned group;
+    unsigned group, n;
 };
 struct fiber {
     struct emu_thread t; /* first: kx_emu_cur points here */
@@ -351,23 +351,23 @@ int emu_in_shared(const void *p, size_t n)
             n <= (size_t)(kx_emu_dyn + run.g.shared_bytes - q));
 }
 
-void kx_emu_cp16(void *dst, const void *src, int p, int async, int line)
+void kx_emu_cp(void *dst, const void *src, unsigned n, int p, int async, int line)
 {
     struct fiber *f = cur();
 
-    if ((uintptr_t)dst & 15 || ((uintptr_t)src & 15))
-        kx_emu_fail(EMU_E_ALIGN, "line %d: kx_cp16 from %p to %p, not multiples of 16", line, src,
-                    dst);
-    if (!emu_in_shared(dst, 16))
-        kx_emu_fail(EMU_E_MEMORY, "line %d: kx_cp16 to %p, not shared memory of this launch", line,
-                    dst);
-    if (p && emu_in_shared(src, 16))
-        kx_emu_fail(EMU_E_MEMORY, "line %d: kx_cp16 from %p, which is shared memory", line, src);
+    if ((uintptr_t)dst & (n - 1) || ((uintptr_t)src & (n - 1)))
+        kx_emu_fail(EMU_E_ALIGN, "line %d: kx_cp%u from %p to %p, not multiples of %u", line, n, src,
+                    dst, n);
+    if (!emu_in_shared(dst, n))
+        kx_emu_fail(EMU_E_MEMORY, "line %d: kx_cp%u to %p, not shared memory of this launch", line,
+                    n, dst);
+    if (p && emu_in_shared(src, n))
+        kx_emu_fail(EMU_E_MEMORY, "line %d: kx_cp%u from %p, which is shared memory", line, n, src);
     if (!async) {
         if (p)
-            memcpy(dst, src, 16);
+            memcpy(dst, src, n);
         else
-            memset(dst, 0, 16);
+            memset(dst, 0, n);
         return;
     }
     if (f->n_copies == f->cap_copies) {
@@ -379,8 +379,8 @@ void kx_emu_cp16(void *dst, const void *src, int p, int async, int line)
         f->copies = c;
         f->cap_copies = cap;
     }
-    f->copies[f->n_copies++] = (struct copy){dst, p ? src : NULL, f->group};
-    memset(dst, POISON, 16);
+    f->copies[f->n_copies++] = (struct copy){dst, p ? src : NULL, f->group, n};
+    memset(dst, POISON, n);
 }
 
 void kx_emu_cp_commit(void)
@@ -400,9 +400,9 @@ void kx_emu_cp_wait(unsigned n)
         if (c.group >= first)
             f->copies[kept++] = c;
         else if (c.src)
-            memcpy(c.dst, c.src, 16);
+            memcpy(c.dst, c.src, c.n);
         else
-            memset(c.dst, 0, 16);
+            memset(c.dst, 0, c.n);
     }
     f->n_copies = kept;
 }

@@ -89,7 +89,7 @@ extern unsigned char kx_emu_dyn[];
 
 void kx_emu_sync(int line);
 void kx_emu_warp(int op, int line, void *out, const void *a, const void *b, int arg);
-void kx_emu_cp16(void *dst, const void *src, int p, int async, int line);
+void kx_emu_cp(void *dst, const void *src, unsigned n, int p, int async, int line);
 void kx_emu_cp_commit(void);
 void kx_emu_cp_wait(unsigned n);
 _Noreturn void kx_emu_fail(enum emu_error e, const char *fmt, ...)

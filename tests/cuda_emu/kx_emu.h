@@ -49,7 +49,7 @@ extern unsigned char KX_EMU_CAT(__stop_, KX_EMU_SECTION)[]
     }                                                                          \
     static __attribute__((constructor)) void KX_EMU_CAT(name_, _emu_add)(void) \
     {                                                                          \
-        static struct emu_kernel k_ = {#name_,                                 \
+        static struct emu_kernel k_ = {KX_EMU_STR(name_),                                 \
                                        KX_EMU_STR(KX_EMU_LIB),                 \
                                        KX_EMU_CAT(name_, _emu_run),            \
                                        sizeof(type_),                          \
@@ -257,8 +257,9 @@ static inline kx_u kx_emu_ldg4(const void *p, int line)
 
 /* sm_80: the destination is poison from the copy's issue until its group is waited for; sm_75:
  * plain copies. */
-#define kx_cp16(dst, src) kx_emu_cp16(dst, src, 1, KX_ARCH >= 800, __LINE__)
-#define kx_cp16_if(dst, src, p) kx_emu_cp16(dst, src, (p) != 0, KX_ARCH >= 800, __LINE__)
+#define kx_cp16(dst, src) kx_emu_cp(dst, src, 16, 1, KX_ARCH >= 800, __LINE__)
+#define kx_cp16_if(dst, src, p) kx_emu_cp(dst, src, 16, (p) != 0, KX_ARCH >= 800, __LINE__)
+#define kx_cp4_if(dst, src, p) kx_emu_cp(dst, src, 4, (p) != 0, KX_ARCH >= 800, __LINE__)
 #define kx_cp_commit() kx_emu_cp_commit()
 #define kx_cp_wait(n) kx_emu_cp_wait(n)
 
