@@ -53,6 +53,7 @@ static void ctx_free(struct be_ctx **ctx)
         if (be_cuda_enter(c, NULL) == RC_OK)
             (void)c->d->stream_sync(c->stream);
         be_cuda_graphs_end(c);
+        be_cuda_jit_free(c);
         be_cuda_load_end(c);
         be_cuda_stage_end(c);
         be_cuda_host_free(c, c->read);
@@ -142,7 +143,9 @@ static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct r
         (rc = be_cuda_stage_init(c, err)) != RC_OK ||
         (rc = be_cuda_host_alloc(c, BE_CUDA_READ, &c->read, "results", err)) != RC_OK)
         return rc;
-    return be_cuda_pick_init(c, err);
+    if ((rc = be_cuda_pick_init(c, err)) != RC_OK)
+        return rc;
+    return be_cuda_jit_new(c, o, err);
 }
 
 static enum rc ctx_new(struct be_ctx **out, const struct be_opts *o, struct rc_err *err)
@@ -169,6 +172,7 @@ static void seal(struct be_ctx *ctx)
 {
     struct be_cuda_ctx *c = be_cuda(ctx);
 
+    be_cuda_jit_seal(c);
     be_cuda_load_end(c);
 }
 
@@ -195,7 +199,10 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
 
 static void kstats(const struct be_ctx *ctx, struct be_kstats *out)
 {
-    *out = ((const struct be_cuda_ctx *)(const void *)ctx)->ks;
+    const struct be_cuda_ctx *c = (const struct be_cuda_ctx *)(const void *)ctx;
+
+    *out = c->ks;
+    be_cuda_jit_stats(c, out);
 }
 
 static enum rc sync(struct be_ctx *ctx, struct rc_err *err)

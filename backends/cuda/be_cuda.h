@@ -42,6 +42,9 @@ struct be_cuda_mem {
     struct be_cuda_block *block;
 };
 
+/* classes of a product by its rows: 1, 2-8, 9-64, 65 and more */
+enum be_cuda_lin { BE_CL_MV, BE_CL_EXT, BE_CL_MM, BE_CL_BIG, BE_CL_COUNT };
+
 struct be_cuda_fn {
     const struct be_kentry *e;
     cu_fn fn;
@@ -66,6 +69,10 @@ struct be_weight {
     uint32_t n_planes;
     struct be_cuda_mem plane[4];
     struct be_cuda_mem vec; /* BE_USE_VECTOR: f32 */
+    /* run-time compiled kernels of this shape, by class and gate (be_cuda_jit.c) */
+    bool jit_wanted[2];
+    uint32_t jit_gen;
+    struct be_cuda_fn *jit[BE_CL_COUNT][2];
 };
 
 struct be_cuda_layer {
@@ -185,7 +192,6 @@ enum be_cuda_k {
     BE_CK_CONVERT,
     BE_CK_COUNT
 };
-enum be_cuda_lin { BE_CL_MV, BE_CL_EXT, BE_CL_MM, BE_CL_COUNT };
 
 struct be_cuda_lib {
     const char *name; /* the catalog's */
@@ -225,13 +231,15 @@ struct be_cuda_ctx {
     struct be_cuda_packed packed[BE_CUDA_PACKED];
     struct be_cuda_fn *merge;                                 /* attention partials */
     struct be_cuda_fn *lin[BE_KSTAT_FORMATS][BE_CL_COUNT][2]; /* [format][class][geglu] */
+    bool lin_loaded[BE_KSTAT_FORMATS];
     struct be_cuda_fn *embed[BE_KSTAT_FORMATS];
     struct be_cuda_fn *repack[BE_KSTAT_FORMATS];
 
     struct be_cuda_list list;
     struct be_cuda_stage stage;
     struct be_cuda_graphs *graphs;
-    uint8_t *read; /* pinned [BE_CUDA_READ] */
+    struct be_cuda_jit *jit; /* NULL = off */
+    uint8_t *read;           /* pinned [BE_CUDA_READ] */
 
     /* scratch */
     struct be_cuda_act act[2]; /* by KX_ENC_* */
@@ -373,6 +381,19 @@ enum rc be_cuda_graphs_init(struct be_cuda_ctx *c, struct rc_err *err);
 void be_cuda_graphs_end(struct be_cuda_ctx *c);
 /* Runs the list as a graph when it is known; *done false: the caller launches it. */
 enum rc be_cuda_graph_run(struct be_cuda_ctx *c, bool *done, struct rc_err *err);
+
+/* ---- be_cuda_jit.c */
+enum rc be_cuda_jit_new(struct be_cuda_ctx *c, const struct be_opts *o, struct rc_err *err);
+void be_cuda_jit_free(struct be_cuda_ctx *c);
+void be_cuda_jit_seal(struct be_cuda_ctx *c);
+void be_cuda_jit_stats(const struct be_cuda_ctx *c, struct be_kstats *io);
+/* Remembers the product (glu: the gated pair) for the next run; while loading only. */
+enum rc be_cuda_jit_want(struct be_cuda_ctx *c, struct be_weight *w, bool glu, struct rc_err *err);
+/* Compiles, checks and times what is wanted. Mode exact: fails the load. */
+enum rc be_cuda_jit_run(struct be_cuda_ctx *c, struct rc_err *err);
+/* The winner, or NULL. */
+struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, enum be_cuda_lin cls,
+                                  bool glu);
 
 /* ---- be_cuda_linear.c */
 enum rc be_cuda_linear(struct be_ctx *, const struct be_linear_args *, struct rc_err *);

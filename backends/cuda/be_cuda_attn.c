@@ -73,6 +73,9 @@ static enum rc reserve(struct be_cuda_ctx *c, const struct be_attention_args *a,
             3 * BE_CUDA_ALIGN);
     if (want > PART_BYTES)
         want = PART_BYTES;
+    /* one-pass kernels keep a row's sums here when out is f16 */
+    if (c->f16 && want < (uint64_t)a->q->cap_rows * a->q->n_cols * sizeof(float))
+        want = (uint64_t)a->q->cap_rows * a->q->n_cols * sizeof(float);
     if (want <= c->part.n)
         return RC_OK;
     be_cuda_settle(c);
@@ -244,6 +247,10 @@ enum rc be_cuda_attention(struct be_ctx *ctx, const struct be_attention_args *a,
                                       &k.n_tiles, err)) != RC_OK)
             return rc;
         k.tiles = tiles;
+        k.part_a = c->part.p;
+        if (k.x_t == KX_F16 && (uint64_t)tab->n_rows * a->q->n_cols * sizeof(float) > c->part.n)
+            return rc_fail(err, RC_INTERNAL, "attention: %u rows, more than when the model loaded",
+                           tab->n_rows);
         if ((rc = be_cuda_push(c, l->pass, &k, err)) != RC_OK)
             return rc;
     }

@@ -205,7 +205,7 @@ enum rc be_cuda_flush(struct be_cuda_ctx *c, struct rc_err *err)
 {
     enum rc rc = RC_OK;
 
-    if (c->list.n > 0)
+    if (c->list.n > 0 && (rc = be_cuda_jit_run(c, err)) == RC_OK)
         rc = launch(c, err);
     /* a list that failed is gone too: its tensors hold nothing to go on with */
     if (c->list.n > 0)

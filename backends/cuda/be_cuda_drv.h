@@ -106,6 +106,11 @@ enum rc be_cuda_nvrtc_compile(const struct be_cuda_nvrtc *n, const char *src, co
                               uint8_t **out, size_t *out_n, char *log, size_t log_cap,
                               struct rc_err *err);
 
+/* The same with complete options, "--gpu-architecture=..." first; cubin: the device image. */
+enum rc be_cuda_nvrtc_build(const struct be_cuda_nvrtc *n, const char *src, const char *const *opts,
+                            uint32_t n_opts, bool cubin, uint8_t **out, size_t *out_n, char *log,
+                            size_t log_cap, struct rc_err *err);
+
 /* RC_OK, or the error by name and text with what was being done: 2 out of memory is RC_NOMEM,
  * 700.. (illegal address, launch failure: sticky) RC_INTERNAL. */
 enum rc be_cuda_check(const struct be_cuda_drv *d, int code, const char *doing, struct rc_err *err);

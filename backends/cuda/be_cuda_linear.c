@@ -1,7 +1,7 @@
 /* be_cuda_linear.c - be_linear on the device: out = epi(x W^T + b), up to three parts.
  *
  * Parts of one weight format are one launch; which kernel depends on the rows alone
- * (1, 2-8, 9 and more) and all give the same bits. For quantized weights x is made int8
+ * (1, 2-8, 9-64, 65 and more) and all give the same bits. For quantized weights x is made int8
  * once, by the norm that wrote it when that norm is in this list, and again only after x has
  * changed. Tests: tests/backends/test_be_cuda_linear.c
  */
@@ -31,28 +31,59 @@ static uint32_t out_type(const struct be_cuda_ctx *c, const struct be_tensor *ou
 
 static enum be_cuda_lin class_of(uint32_t n)
 {
-    return n == 1 ? BE_CL_MV : n <= 8 ? BE_CL_EXT : BE_CL_MM;
+    return n == 1 ? BE_CL_MV : n <= 8 ? BE_CL_EXT : n <= 64 ? BE_CL_MM : BE_CL_BIG;
+}
+
+/* Kernels are right for any number of rows, so a class without one of its own takes
+ * a neighbour's. Tensor-core products of halves have other bits than exact ones: a format has
+ * either kind for all its classes, never both. */
+static enum rc load_classes(struct be_cuda_ctx *c, enum be_dtype stored, bool glu,
+                            const char *const words[BE_CL_COUNT],
+                            struct be_cuda_fn *out[BE_CL_COUNT], struct rc_err *err)
+{
+    char name[64];
+    enum rc rc;
+
+    for (int k = 0; k < BE_CL_COUNT; k++) {
+        snprintf(name, sizeof(name), "kx_linear_%s_%s%s", be_cuda_fmt_word(stored), words[k],
+                 glu ? "_geglu" : "");
+        if ((rc = be_cuda_fn_try(c, name, &out[k], err)) != RC_OK)
+            return rc;
+    }
+    for (int k = 1; k < BE_CL_COUNT; k++)
+        out[k] = out[k] ? out[k] : out[k - 1];
+    for (int k = BE_CL_COUNT - 1; k-- > 0;)
+        out[k] = out[k] ? out[k] : out[k + 1];
+    return RC_OK;
 }
 
 enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct rc_err *err)
 {
-    static const char *const cls[BE_CL_COUNT] = {"mv", "ext", "mm"};
+    static const char *const exact[BE_CL_COUNT] = {"mv", "ext", "mm", "big"};
+    static const char *const fast[BE_CL_COUNT] = {"fast_few", "fast_few", "fast_mm", "fast_mm"};
     unsigned fmt = be_cuda_fmt(stored);
     int enc = enc_of(stored);
-    char name[64];
     enum rc rc;
 
-    if (c->lin[fmt][BE_CL_COUNT - 1][1]) /* the last that is loaded */
+    if (c->lin_loaded[fmt])
         return RC_OK;
-    for (int k = 0; k < BE_CL_COUNT; k++)
-        for (int glu = 0; glu < 2; glu++) {
-            struct be_cuda_fn **slot = &c->lin[fmt][k][glu];
+    for (int glu = 0; glu < 2; glu++) {
+        struct be_cuda_fn *fn[BE_CL_COUNT] = {NULL};
 
-            snprintf(name, sizeof(name), "kx_linear_%s_%s%s", be_cuda_fmt_word(stored), cls[k],
-                     glu ? "_geglu" : "");
-            if ((rc = be_cuda_fn_get(c, name, slot, err)) != RC_OK)
-                return rc;
+        if (enc < 0 && (c->f16 || c->tf32) &&
+            (rc = load_classes(c, stored, glu, fast, fn, err)) != RC_OK)
+            return rc;
+        if (!fn[0] && (rc = load_classes(c, stored, glu, exact, fn, err)) != RC_OK)
+            return rc;
+        if (!fn[0]) {
+            c->ks.missing_artifacts++;
+            return rc_fail(err, RC_NOT_FOUND, "no kernel multiplies %s%s on this device",
+                           be_dtype_name(stored), glu ? " with a gate" : "");
         }
+        for (int k = 0; k < BE_CL_COUNT; k++)
+            c->lin[fmt][k][glu] = fn[k];
+    }
+    c->lin_loaded[fmt] = true;
     if (enc >= 0 && !c->act[enc].wanted) {
         c->act[enc].wanted = true;
         return be_cuda_act_reserve(c, 0, 0, err);
@@ -169,7 +200,26 @@ static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsign
 
 /* ------------------------------------------------------------------- products */
 
-/* Launches parts p0 .. p1 - 1, which share a weight format. */
+/* The run-time compiled winner of a single product or gated pair, else the bundled kernel. */
+static enum rc choose(struct be_cuda_ctx *c, const struct be_linear_args *a, uint32_t part,
+                      uint32_t n_parts, struct be_cuda_fn **out, struct rc_err *err)
+{
+    struct be_weight *w = (struct be_weight *)a->part[part].w; /* remembers its winners */
+    bool glu = a->epi == BE_EPI_GEGLU;
+    enum be_cuda_lin cls = class_of(a->n);
+    struct be_cuda_fn *jit = NULL;
+    enum rc rc;
+
+    if (c->jit && (glu || n_parts == 1)) {
+        if ((rc = be_cuda_jit_want(c, w, glu, err)) != RC_OK)
+            return rc;
+        jit = be_cuda_jit_fn(c, w, cls, glu);
+    }
+    *out = jit ? jit : c->lin[be_cuda_fmt(w->stored)][cls][glu];
+    return RC_OK;
+}
+
+/* Launches the parts listed, which share a weight format. */
 static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, const uint32_t *part,
                       uint32_t n_parts, struct rc_err *err)
 {
@@ -182,6 +232,7 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
                           .n_parts = n_parts,
                           .epi = (kx_u)a->epi,
                           .x_t = a->x->type};
+    struct be_cuda_fn *f = NULL;
     struct act_at at;
     enum rc rc;
 
@@ -203,8 +254,8 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
         k.n_out[i] = (kx_u)w->n_rows;
     }
     k.out_t = out_type(c, a->part[part[0]].out, a->epi);
-    rc = be_cuda_push(c, c->lin[fmt][class_of(a->n)][a->epi == BE_EPI_GEGLU], &k, err);
-    if (rc != RC_OK)
+    if ((rc = choose(c, a, part[0], n_parts, &f, err)) != RC_OK ||
+        (rc = be_cuda_push(c, f, &k, err)) != RC_OK)
         return rc;
     if (enc >= 0)
         c->act[enc].last_use = c->list.n - 1;

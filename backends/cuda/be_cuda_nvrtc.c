@@ -122,32 +122,27 @@ static void read_log(const struct be_cuda_nvrtc *n, void *prog, char *log, size_
     free(all);
 }
 
-enum rc be_cuda_nvrtc_compile(const struct be_cuda_nvrtc *n, const char *src, const char *arch,
-                              uint8_t **out, size_t *out_n, char *log, size_t log_cap,
-                              struct rc_err *err)
+enum rc be_cuda_nvrtc_build(const struct be_cuda_nvrtc *n, const char *src, const char *const *opts,
+                            uint32_t n_opts, bool cubin, uint8_t **out, size_t *out_n, char *log,
+                            size_t log_cap, struct rc_err *err)
 {
-    char arch_opt[48];
-    /* as the checked-in PTX: products are rounded before they are added */
-    const char *const opts[] = {arch_opt, "--fmad=false"};
-    bool cubin = strncmp(arch, "sm_", 3) == 0;
     void *prog = NULL;
     uint8_t *image = NULL;
     size_t len = 0;
     int code;
     enum rc rc = RC_OK;
 
-    if (cubin && !n->cubin)
-        return rc_fail(err, RC_UNSUPPORTED, "NVRTC %d.%d makes no images for '%s'", n->major,
-                       n->minor, arch);
-    snprintf(arch_opt, sizeof(arch_opt), "--gpu-architecture=%s", arch);
+    if (cubin && (!n->cubin || !n->cubin_size))
+        return rc_fail(err, RC_UNSUPPORTED, "NVRTC %d.%d makes no device images", n->major,
+                       n->minor);
     if ((code = n->create(&prog, src, "inferd.cu", 0, NULL, NULL)) != 0)
         return rc_fail(err, RC_INTERNAL, "NVRTC refused the source (error %d)", code);
-    code = n->compile(prog, (int)(sizeof(opts) / sizeof(opts[0])), opts);
+    code = n->compile(prog, (int)n_opts, opts);
     read_log(n, prog, log, log_cap);
     if (code != 0) {
         rc = rc_fail(err, code == COMPILE_ERROR ? RC_FORMAT : RC_INTERNAL,
-                     "NVRTC %d.%d for %s: error %d: %.300s", n->major, n->minor, arch, code,
-                     log_cap > 0 ? log : "");
+                     "NVRTC %d.%d (%s): error %d: %.300s", n->major, n->minor,
+                     n_opts > 0 ? opts[0] : "", code, log_cap > 0 ? log : "");
         goto out;
     }
     code = cubin ? n->cubin_size(prog, &len) : n->ptx_size(prog, &len);
@@ -172,4 +167,17 @@ out:
     free(image);
     (void)n->destroy(&prog);
     return rc;
+}
+
+enum rc be_cuda_nvrtc_compile(const struct be_cuda_nvrtc *n, const char *src, const char *arch,
+                              uint8_t **out, size_t *out_n, char *log, size_t log_cap,
+                              struct rc_err *err)
+{
+    char arch_opt[48];
+    /* as the checked-in PTX: products are rounded before they are added */
+    const char *const opts[] = {arch_opt, "--fmad=false"};
+
+    snprintf(arch_opt, sizeof(arch_opt), "--gpu-architecture=%s", arch);
+    return be_cuda_nvrtc_build(n, src, opts, 2, strncmp(arch, "sm_", 3) == 0, out, out_n, log,
+                               log_cap, err);
 }

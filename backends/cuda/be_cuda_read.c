@@ -94,19 +94,18 @@ enum rc be_cuda_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t r
 /* Scratch for both: results first, then the kernel's own. Made with the first tensor,
  * so that neither allocates. */
 #define PICK_ROWS 1024u
-#define ARGMAX_COLS 4096u /* columns one block looks at, at least */
 #define ARGMAX_PARTS 128u
 
 static uint32_t parts_of(uint32_t k)
 {
-    uint32_t p = (k + ARGMAX_COLS - 1) / ARGMAX_COLS;
+    uint32_t p = k > UINT32_MAX - 4096 ? ARGMAX_PARTS : KX_ARGMAX_PARTS(k);
 
-    return p < 1 ? 1 : p > ARGMAX_PARTS ? ARGMAX_PARTS : p;
+    return p > ARGMAX_PARTS ? ARGMAX_PARTS : p;
 }
 
 enum rc be_cuda_pick_init(struct be_cuda_ctx *c, struct rc_err *err)
 {
-    uint64_t n = PICK_ROWS * (4 + 8ull * ARGMAX_PARTS);
+    uint64_t n = PICK_ROWS * (4 + sizeof(struct kx_best) * ARGMAX_PARTS);
 
     return be_cuda_alloc(c, BE_CUDA_WORK, n, &c->pick, "scratch for picking tokens", err);
 }

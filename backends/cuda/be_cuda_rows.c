@@ -234,14 +234,52 @@ enum rc be_cuda_check_seqs(const struct be_seq *seqs, uint32_t n_seqs, const str
     return RC_OK;
 }
 
-enum rc be_cuda_kv_write(struct be_ctx *ctx, const struct be_kv_write_args *a, struct rc_err *err)
+/* Sequences whose rows follow each other without a gap: one launch, as the kernel takes every
+ * row from the first to the last. */
+static enum rc write_run(struct be_cuda_ctx *c, const struct be_kv_write_args *a,
+                         const struct be_seq *seqs, uint32_t n_seqs, struct rc_err *err)
 {
-    struct be_cuda_ctx *c = be_cuda(ctx);
-    const struct be_cuda_layer *l;
+    const struct be_cuda_layer *l = &a->kv->layers[a->layer];
+    uint64_t skip = (uint64_t)seqs[0].row0 * a->k->n_cols * (a->k->type == KX_F16 ? 2 : 4);
     struct be_cuda_tab *tab = NULL;
     struct kx_kv_write k;
     struct kx_rope_kv both;
     cu_ptr row_seq = 0;
+    enum rc rc;
+
+    if ((rc = be_cuda_stage_seqs(c, a->kv, l->cls, seqs, n_seqs, true, 0, "kv_write", &tab, err)) !=
+            RC_OK ||
+        tab->n_rows == 0 || (rc = be_cuda_stage_row_seq(c, tab, &row_seq, err)) != RC_OK)
+        return rc;
+    k = (struct kx_kv_write){.kv = be_cuda_kv_args(a->kv, l),
+                             .k = a->k->mem.p + skip,
+                             .v = a->v->mem.p + skip,
+                             .seqs = be_cuda_stage_addr(c, tab->seqs_at),
+                             .pages = be_cuda_stage_addr(c, tab->pages_at),
+                             .row_seq = row_seq,
+                             .n = tab->n_rows,
+                             .x_t = a->k->type};
+    if (!fuse_rope(c, &k, a->v, &both))
+        return be_cuda_push(c, c->k[BE_CK_KV_WRITE], &k, err);
+    be_cuda_pop(c, 2);
+    c->ks.fused += 2;
+    return be_cuda_push(c, c->k[BE_CK_ROPE_KV], &both, err);
+}
+
+/* Where the run that begins at sequence i ends. */
+static uint32_t run_end(const struct be_seq *seqs, uint32_t i, uint32_t n_seqs)
+{
+    uint32_t row = seqs[i].row0 + seqs[i].n_rows;
+
+    for (i++; i < n_seqs && seqs[i].row0 == row; i++)
+        row += seqs[i].n_rows;
+    return i;
+}
+
+enum rc be_cuda_kv_write(struct be_ctx *ctx, const struct be_kv_write_args *a, struct rc_err *err)
+{
+    struct be_cuda_ctx *c = be_cuda(ctx);
+    const struct be_cuda_layer *l;
     uint32_t width;
     enum rc rc;
 
@@ -257,26 +295,14 @@ enum rc be_cuda_kv_write(struct be_ctx *ctx, const struct be_kv_write_args *a, s
         return rc;
     if (a->k->type != a->v->type)
         return rc_fail(err, RC_INVALID, "kv_write: k and v hold different types");
-    if ((rc = be_cuda_room(c, 1, be_cuda_stage_seq_bytes(a->kv, a->seqs, a->n_seqs, true, 0),
-                           "kv_write", err)) != RC_OK ||
-        a->n_seqs == 0 ||
-        (rc = be_cuda_stage_seqs(c, a->kv, l->cls, a->seqs, a->n_seqs, true, 0, "kv_write", &tab,
-                                 err)) != RC_OK ||
-        tab->n_rows == 0 || (rc = be_cuda_stage_row_seq(c, tab, &row_seq, err)) != RC_OK)
-        return rc;
-    k = (struct kx_kv_write){.kv = be_cuda_kv_args(a->kv, l),
-                             .k = a->k->mem.p,
-                             .v = a->v->mem.p,
-                             .seqs = be_cuda_stage_addr(c, tab->seqs_at),
-                             .pages = be_cuda_stage_addr(c, tab->pages_at),
-                             .row_seq = row_seq,
-                             .n = tab->n_rows,
-                             .x_t = a->k->type};
-    if (!fuse_rope(c, &k, a->v, &both))
-        return be_cuda_push(c, c->k[BE_CK_KV_WRITE], &k, err);
-    be_cuda_pop(c, 2);
-    c->ks.fused += 2;
-    return be_cuda_push(c, c->k[BE_CK_ROPE_KV], &both, err);
+    for (uint32_t i = 0, end; i < a->n_seqs; i = end) {
+        end = run_end(a->seqs, i, a->n_seqs);
+        if ((rc = be_cuda_room(c, 1, be_cuda_stage_seq_bytes(a->kv, a->seqs + i, end - i, true, 0),
+                               "kv_write", err)) != RC_OK ||
+            (rc = write_run(c, a, a->seqs + i, end - i, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
 }
 
 /* ---------------------------------------------------------------- other rows */
@@ -359,8 +385,9 @@ enum rc be_cuda_pool(struct be_ctx *ctx, const struct be_pool_args *a, struct rc
                          .n_seqs = a->n_seqs,
                          .k = a->x->n_cols,
                          .x_t = a->x->type,
-                         .kind = (kx_u)a->kind};
+                         .kind = (kx_u)a->kind,
+                         .out_t = KX_F32}; /* vectors leave in f32 */
     if ((rc = be_cuda_push(c, c->k[BE_CK_POOL], &k, err)) == RC_OK)
-        be_cuda_wrote(c, a->out, KX_F32); /* vectors leave in f32 */
+        be_cuda_wrote(c, a->out, KX_F32);
     return rc;
 }

@@ -156,6 +156,12 @@ static struct kx_seq *tab_seqs(const struct be_cuda_ctx *c, const struct be_cuda
     return (struct kx_seq *)(void *)(c->stage.host[c->stage.cur] + t->seqs_at);
 }
 
+/* kv_write's kernel counts rows from the first sequence's on. */
+static uint32_t first_row(const struct be_seq *seqs, uint32_t n_seqs, bool write)
+{
+    return write && n_seqs > 0 ? seqs[0].row0 : 0;
+}
+
 /* Is t the table of these sequences? Compared in full: the caller may have changed them. */
 static bool same_tab(const struct be_cuda_ctx *c, const struct be_cuda_tab *t,
                      const struct be_kv *kv, uint32_t cls, const struct be_seq *seqs,
@@ -165,6 +171,8 @@ static bool same_tab(const struct be_cuda_ctx *c, const struct be_cuda_tab *t,
     const int32_t *pages =
         (const int32_t *)(const void *)(c->stage.host[c->stage.cur] + t->pages_at);
 
+    uint32_t first = first_row(seqs, n_seqs, write);
+
     if (t->kv != kv || t->cls != cls || t->n_seqs != n_seqs || t->write != write ||
         t->window != window)
         return false;
@@ -172,7 +180,8 @@ static bool same_tab(const struct be_cuda_ctx *c, const struct be_cuda_tab *t,
         const struct be_seq *s = &seqs[i];
         struct span p = span_of(kv, s, write, window);
 
-        if (k[i].row0 != s->row0 || k[i].n_rows != s->n_rows || k[i].pos0 != s->pos0 - p.base)
+        if (k[i].row0 != s->row0 - first || k[i].n_rows != s->n_rows ||
+            k[i].pos0 != s->pos0 - p.base)
             return false;
         if (p.lo < p.end &&
             (!s->pages[cls] || memcmp(pages + k[i].page0 + (p.lo - (p.base >> kv->page_shift)),
@@ -190,6 +199,7 @@ static enum rc new_tab(struct be_cuda_ctx *c, const struct be_kv *kv, uint32_t c
     uint32_t slot = s->n_tabs < BE_CUDA_TABS ? s->n_tabs : s->next_tab++ % BE_CUDA_TABS;
     struct be_cuda_tab t = {
         .kv = kv, .cls = cls, .n_seqs = n_seqs, .write = write, .window = window};
+    uint32_t first = first_row(seqs, n_seqs, write);
     uint64_t n_pages = 0;
     struct kx_seq *k;
     int32_t *pages;
@@ -212,13 +222,13 @@ static enum rc new_tab(struct be_cuda_ctx *c, const struct be_kv *kv, uint32_t c
         const struct be_seq *q = &seqs[i];
         struct span p = span_of(kv, q, write, window);
 
-        k[i] = (struct kx_seq){q->row0, q->n_rows, q->pos0 - p.base, (uint32_t)n_pages};
+        k[i] = (struct kx_seq){q->row0 - first, q->n_rows, q->pos0 - p.base, (uint32_t)n_pages};
         if (p.lo < p.end)
             memcpy(pages + n_pages + (p.lo - (p.base >> kv->page_shift)), q->pages[cls] + p.lo,
                    (p.end - p.lo) * sizeof(int32_t));
         n_pages += room_of(kv, &p);
-        if (q->row0 + q->n_rows > t.n_rows)
-            t.n_rows = q->row0 + q->n_rows;
+        if (q->row0 - first + q->n_rows > t.n_rows)
+            t.n_rows = q->row0 - first + q->n_rows;
     }
     if (slot == s->n_tabs)
         s->n_tabs++;
@@ -268,7 +278,6 @@ enum rc be_cuda_stage_row_seq(struct be_cuda_ctx *c, struct be_cuda_tab *t, cu_p
     if (t->row_seq_at == 0) {
         if (!(p = be_cuda_stage_take(c, t->n_rows * 4, &t->row_seq_at)))
             return full("kv_write", err);
-        memset(p, 0xff, (size_t)t->n_rows * 4); /* a row of no sequence */
         for (uint32_t i = 0; i < t->n_seqs; i++)
             for (uint32_t r = 0; r < k[i].n_rows; r++)
                 p[k[i].row0 + r] = i;
