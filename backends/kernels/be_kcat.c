@@ -14,6 +14,7 @@ const struct be_kfamily *const be_kfamilies[] = {
     &be_kfam_linear,
 
     /* be_kfam_attn.c: paged, merged and packed attention */
+    &be_kfam_attn,
 
     /* be_kfam_rows.c: everything that works on single rows */
     &be_kfam_rows,

@@ -65,7 +65,23 @@ KX_DEV unsigned short kx_f2h(float f)
     return h;
 }
 /* lo in the low half */
+#if __CUDA_ARCH__ >= 800
+KX_DEV kx_u kx_f2h2(float lo, float hi)
+{
+    kx_u h;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(hi), "f"(lo));
+    return h;
+}
+#else
 KX_DEV kx_u kx_f2h2(float lo, float hi) { return (kx_u)kx_f2h(lo) | (kx_u)kx_f2h(hi) << 16; }
+#endif
+/* 2^x as fast as the device can (a few ulp; not the same bits everywhere): f16 results only */
+KX_DEV float kx_ex2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 KX_DEV float kx_bf2f(unsigned short h) { return __int_as_float((int)((kx_u)h << 16)); }
 /* c + sum of 4 signed x signed bytes; unsigned weights are below 128 */
 KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
