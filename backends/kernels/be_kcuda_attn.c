@@ -12,15 +12,15 @@
 #include <string.h>
 
 #include "be_kargs.h"
-#include "be_kart_files.h"
+#include "be_kart_impl.h"
 
 static enum rc add_file(struct be_ktext *out, const char *name, struct rc_err *err)
 {
-    const struct be_kart_file *f = be_kart_file(name);
+    const struct be_kart_file *f = be_kart_file_find(be_kart_files, name);
 
     if (!f)
         return rc_fail_what(err, RC_INTERNAL, name, "'%s' is not embedded in this build", name);
-    be_ktext_add(out, "%.*s", (int)(f->end - f->data), f->data);
+    be_ktext_add(out, "%.*s", (int)f->art.n_bytes, f->art.data);
     return RC_OK;
 }
 
@@ -340,7 +340,7 @@ static enum rc body(struct words *w, struct rc_err *err)
 /* Blocks that a multiprocessor should hold, so registers a thread may use. */
 static unsigned min_blocks(const struct be_kattn_geo *g)
 {
-    return g->mma ? 2 : g->merge ? 8 : 3;
+    return g->mma ? 2 : g->merge ? 8 : g->hd == 64 || g->hd == 128 ? 3 : 2;
 }
 
 static void head_counts(struct words *w)

@@ -197,6 +197,10 @@ KX_DEV kx_u kx_f2h2(float lo, float hi)
 {
     return (kx_u)kx_f2h(lo) | (kx_u)kx_f2h(hi) << 16;
 }
+KX_DEV float kx_ex2(float x)
+{
+    return exp2f(x);
+}
 KX_DEV float kx_bf2f(unsigned short h)
 {
     return be_bf16_to_f32(h);
