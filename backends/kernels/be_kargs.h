@@ -139,7 +139,10 @@ struct kx_qtile {
 /* Paged causal attention. Split kernels write m, l f32 [n_rows, n_heads, n_splits] and a f32
  * [n_rows, n_heads, n_splits, head_dim]; the merge kernel folds splits 0..n_splits-1 (those a
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
- * One-pass kernels fold inside and write out; both give the same bits. */
+ * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
+ * One-pass kernels fold inside and write out, with the same bits; between two splits of a
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -150,7 +153,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;

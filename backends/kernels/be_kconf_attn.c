@@ -341,7 +341,7 @@ static void attn_build(struct kc_case *c)
         c->nomem = true;
     }
     a->n_tiles = n;
-    if (d->phase == BE_KPHASE_SPLIT) {
+    if (d->phase == BE_KPHASE_SPLIT && a->n_splits > 1) { /* an only split is the row itself */
         parts = (size_t)rows * a->n_heads * a->n_splits;
         kc_add(c, AT(kx_attn, part_m), parts, KC_F32, KC_OUT);
         kc_add(c, AT(kx_attn, part_l), parts, KC_F32, KC_OUT);
@@ -349,6 +349,9 @@ static void attn_build(struct kc_case *c)
     } else {
         kc_add(c, AT(kx_attn, out), (size_t)rows * a->n_heads * c->s.head_dim, kc_elem_of(a->x_t),
                KC_OUT);
+        if (d->phase == BE_KPHASE_ONE_PASS && a->x_t == KX_F16) /* sums between splits */
+            kc_add(c, AT(kx_attn, part_a), (size_t)rows * a->n_heads * c->s.head_dim, KC_F32,
+                   KC_PART);
         c->reach_buf = q;
         c->reach_rows = rows;
         c->reach_cols = a->n_heads * c->s.head_dim;

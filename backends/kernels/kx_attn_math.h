@@ -2,7 +2,7 @@
  *
  * The state of a query row over keys is (m, l, a): the largest score, the sum of
  * e^(s - m) and the same sum of values. l is kept as 8 partial sums (which key goes to
- * which: KX_AT_PART_*), folded as a butterfly when it is read. A split begins with (-inf, 0, 0); its
+ * which: KX_AT_PART_*), folded as slices are (be_kargs.h) when it is read. A split begins with (-inf, 0, 0); its
  * state is folded into the row's with kx_at_fold, splits ascending. l == 0 says: no key seen.
  */
 #define KX_AT_NONE kx_i2f_bits((int)0xff800000u) /* -inf */

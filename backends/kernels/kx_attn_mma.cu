@@ -369,11 +369,11 @@ KX_DEV float kx_am_l(const struct kx_am *s, kx_u i, kx_u h)
 {
     float l = s->l[i][h][0] + s->l[i][h][1];
 
-    l = l + kx_shfl_xor_f(l, 1);
-    return l + kx_shfl_xor_f(l, 2);
+    l = l + kx_shfl_xor_f(l, 2);
+    return l + kx_shfl_xor_f(l, 1);
 }
-/* The split joins those before, whose sums lie in part_a [n_rows, n_heads, head_dim]; after the
- * last one the sums are in a. */
+/* The split joins those before, whose sums lie in v->sums; after the last one all
+ * sums are in a. */
 KX_DEV void kx_am_fold(const struct kx_av *v, struct kx_am *s, int last)
 {
     kx_u i, j, h, lane = kx_am_lane();
@@ -393,7 +393,7 @@ KX_DEV void kx_am_fold(const struct kx_av *v, struct kx_am *s, int last)
                 s->bl[i][h] = l;
             }
             if (kx_av_has(v, r) && (old || (now && !last))) {
-                struct kx_u2 *p = (struct kx_u2 *)((float *)v->part_a + kx_av_vec(v, r) * KX_HD + s->ch * 8u + 2u * (lane & 3u));
+                struct kx_u2 *p = (struct kx_u2 *)((float *)v->sums + kx_av_vec(v, r) * KX_HD + s->ch * 8u + 2u * (lane & 3u));
 
                 KX_UNROLL
                 for (j = 0u; j < KX_NB; j++) {
@@ -595,8 +595,8 @@ KX_DEV void kx_as_softmax(const struct kx_av *v, unsigned char *sc)
             KX_AS_C(sc, r, t) = c[t];
     }
     l = l + kx_shfl_xor_f(l, 4);
-    l = l + kx_shfl_xor_f(l, 1);
     l = l + kx_shfl_xor_f(l, 2);
+    l = l + kx_shfl_xor_f(l, 1);
     if (u == 0u) {
         KX_AS_INV(sc, r) = l == 0.0f ? 0.0f : kx_div(1.0f, l);
         if (kx_av_has(v, r) && v->n_splits > 1u)

@@ -252,8 +252,8 @@ KX_DEV float kx_sm_l(const struct kx_sm *s, kx_u i)
     float l = s->l[i];
 
     l = l + kx_shfl_xor_f(l, 4);
-    l = l + kx_shfl_xor_f(l, 1);
     l = l + kx_shfl_xor_f(l, 2);
+    l = l + kx_shfl_xor_f(l, 1);
     return l;
 }
 /* Factors of a row for the threads that own its values: old, new, 1 / l, and in p which of both
@@ -269,8 +269,7 @@ KX_DEV void kx_sm_row(struct kx_sm *s, kx_u i, float wo, float wn, int what)
         s->p[r] = kx_i2f(what);
     }
 }
-/* The split joins those before (sums in part_a [n_rows, n_heads, head_dim]); after the last one the
- * sums are in a. */
+/* The split joins those before (v->sums); after the last one all sums are in a. */
 KX_DEV void kx_sm_fold(const struct kx_av *v, struct kx_sm *s, int last)
 {
     kx_u i, j, ch;
@@ -297,7 +296,7 @@ KX_DEV void kx_sm_fold(const struct kx_av *v, struct kx_sm *s, int last)
         float wo = s->c[r], wn = s->c[KX_SM + r];
 
         if (kx_av_has(v, r) && (old || (now && !last))) {
-            float *p = (float *)v->part_a + kx_av_vec(v, r) * s->hd;
+            float *p = (float *)v->sums + kx_av_vec(v, r) * s->hd;
 
             KX_UNROLL
             for (ch = 0u; ch < KX_SN; ch++) {

@@ -7,6 +7,7 @@
  */
 struct kx_av {
     kx_p q, out, part_m, part_l, part_a;
+    kx_p sums; /* one pass: a row's sums between two splits, f32 [rows, heads, head_dim] */
     kx_p k, v, pages, page_stride;
     kx_u scales_at, lg, slot0; /* log2 of page_tokens; the KV head's first slot in a page */
     kx_u row0, pos0, n, gp, head0, m0, n_heads, q_ld;
@@ -71,6 +72,7 @@ KX_DEV int kx_av_open(struct kx_av *v, const struct kx_attn *a, kx_u tile, kx_u 
     v->part_m = a->part_m;
     v->part_l = a->part_l;
     v->part_a = a->part_a;
+    v->sums = a->x_t == KX_F32 ? a->out : a->part_a;
     v->k = a->kv.k;
     v->v = a->kv.v;
     v->pages = a->pages + (kx_p)s->page0 * 4u;
@@ -110,6 +112,7 @@ KX_DEV int kx_av_open_packed(struct kx_av *v, const struct kx_attn_packed *a, kx
     v->part_m = 0u;
     v->part_l = 0u;
     v->part_a = 0u;
+    v->sums = 0u;
     v->k = a->k + first * es;
     v->v = a->v + first * es;
     v->pages = 0u;
