@@ -188,6 +188,8 @@ static void kv_fill(struct kc_case *c, const struct kx_kv *kv, const struct pass
             for (uint32_t h = 0; page >= 0 && h < kv->n_kv_heads; h++)
                 for (unsigned w = 0; w < 2; w++) {
                     kc_fill(c, x, KX_F32, 1, kv->head_dim);
+                    for (uint32_t d = 0; kv->dtype != BE_F32 && d < kv->head_dim; d++)
+                        x[d] = fmaxf(fminf(x[d], 65504.0f), -65504.0f); /* what half can hold */
                     kv_put(kc_data(c, bufs[w]), kv, (uint32_t)page, h, pos % p->page_tokens, x);
                 }
         }

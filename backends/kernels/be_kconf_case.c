@@ -113,7 +113,9 @@ static float value(struct kc_case *c, uint32_t type, uint32_t r, uint32_t i, uin
             return r % 3 == 0 ? NAN : r % 3 == 1 ? INFINITY : -INFINITY;
         return x;
     case KC_EXTREME: /* 40 powers of two within one row, changing from block to block */
-        return x * ldexpf(1, (int)((i / 32 * 7 + r) % 40) - 20);
+        x *= ldexpf(1, (int)((i / 32 * 7 + r) % 40) - 20);
+        /* infinities have a kind of their own */
+        return type == KX_F16 ? fmaxf(fminf(x, 65504.0f), -65504.0f) : x;
     case KC_SATURATED:
         return kc_rnd(c) & 1 ? 1.0f : -1.0f;
     default:

@@ -171,7 +171,7 @@ static void do_store(struct unit *u)
 
     for (uint32_t c = 0; c < u->hd; c++)
         kx_act_put(u->a ? u->a->out : u->pk->out, u->a ? u->a->x_t : u->pk->x_t, at + c,
-                   u->b_sum[c] * inv);
+                   kx_at_done(u->b_sum[c], inv));
 }
 
 static void do_split_store(struct unit *u)
@@ -184,7 +184,7 @@ static void do_split_store(struct unit *u)
         do_store(u);
         return;
     }
-    KX_AT(float, u->a->part_m)[at] = u->m;
+    KX_AT(float, u->a->part_m)[at] = u->m + 0.0f;
     KX_AT(float, u->a->part_l)[at] = l;
     if (l != 0)
         memcpy(KX_AT(float, u->a->part_a) + at * u->hd, u->a_sum, u->hd * sizeof(float));

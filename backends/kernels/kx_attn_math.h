@@ -2,8 +2,10 @@
  *
  * The state of a query row over keys is (m, l, a): the largest score, the sum of
  * e^(s - m) and the same sum of values. l is kept as 8 partial sums (which key goes to
- * which: KX_AT_PART_*), folded as slices are (be_kargs.h) when it is read. A split begins with (-inf, 0, 0); its
- * state is folded into the row's with kx_at_fold, splits ascending. l == 0 says: no key seen.
+ * which: KX_AT_PART_*), folded as slices are (be_kargs.h) when it is read. A split begins
+ * with (-inf, 0, 0); its state is folded into the row's with kx_at_fold, splits ascending.
+ * l == 0 says: no key seen. Keys of a tile that a row does not see add 0 times their value: an
+ * exact no-op for finite values.
  */
 #define KX_AT_NONE kx_i2f_bits((int)0xff800000u) /* -inf */
 /* key j of a tile, tensor cores: as a warp's lanes hold the scores */
@@ -29,6 +31,9 @@ KX_DEV void kx_at_fold(float *bm, float *bl, float m, float l, float *wo, float 
     *bl = kx_fma(l, *wn, *bl * *wo);
     *bm = mm;
 }
+
+/* a / l; 0 where no key was seen (inv 0), whatever a is. */
+KX_DEV float kx_at_done(float a, float inv) { return inv == 0.0f ? 0.0f : a * inv; }
 
 /* Keys [lo, hi) that a row at position p sees. window 0: all up to p. */
 KX_DEV kx_u kx_at_lo(kx_u p, kx_u window) { return window && p + 1u > window ? p + 1u - window : 0u; }

@@ -52,7 +52,7 @@ KX_DEV void kx_mg_splits(const struct kx_attn *a, struct kx_mg *s, kx_p vec, kx_
 }
 KX_DEV void kx_mg_store(const struct kx_attn *a, const struct kx_mg *s, kx_p vec, kx_u col)
 {
-    float x = s->a * (s->bl == 0.0f ? 0.0f : kx_div(1.0f, s->bl));
+    float x = kx_at_done(s->a, s->bl == 0.0f ? 0.0f : kx_div(1.0f, s->bl));
 
     if (col >= a->kv.head_dim)
         return;

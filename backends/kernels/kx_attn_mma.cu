@@ -446,7 +446,7 @@ KX_DEV void kx_am_store(const struct kx_av *v, const struct kx_am *s)
 
                 KX_UNROLL
                 for (j = 0u; j < KX_NB; j++)
-                    kx_av_put2(v, at + 8u * j, s->a[i][j][2u * h] * inv, s->a[i][j][2u * h + 1u] * inv);
+                    kx_av_put2(v, at + 8u * j, kx_at_done(s->a[i][j][2u * h], inv), kx_at_done(s->a[i][j][2u * h + 1u], inv));
             }
         }
     }
@@ -652,7 +652,7 @@ KX_DEV void kx_as_store(const struct kx_av *v, const struct kx_as *s, const unsi
                 if (v->n_splits == 1u) {
                     float inv = KX_AS_INV(sc, r);
 
-                    kx_av_put2(v, vec * KX_HD + col + 8u * j, x * inv, y * inv);
+                    kx_av_put2(v, vec * KX_HD + col + 8u * j, kx_at_done(x, inv), kx_at_done(y, inv));
                 } else {
                     struct kx_u2 w;
 

@@ -354,7 +354,7 @@ KX_DEV void kx_sm_store(const struct kx_av *v, const struct kx_sm *s, int part)
                     if (col < s->hd && part)
                         ((float *)v->part_a)[(vec * v->n_splits + v->split) * s->hd + col] = s->a[i][ch][j];
                     else if (col < s->hd)
-                        kx_av_put(v, vec * s->hd + col, s->a[i][ch][j] * inv);
+                        kx_av_put(v, vec * s->hd + col, kx_at_done(s->a[i][ch][j], inv));
                 }
             }
         }

@@ -168,7 +168,7 @@ KX_DEV void kx_av_part(const struct kx_av *v, kx_u i, float m, float l)
 {
     kx_p at = kx_av_vec(v, i) * v->n_splits + v->split;
 
-    ((float *)v->part_m)[at] = m;
+    ((float *)v->part_m)[at] = m + 0.0f; /* of -0 and 0 either is the larger */
     ((float *)v->part_l)[at] = l;
 }
 KX_DEV void kx_av_put(const struct kx_av *v, kx_p at, float x)
