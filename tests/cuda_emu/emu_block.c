@@ -496,8 +496,8 @@ static bool stacks_new(void)
     return true;
 }
 
-static bool geometry_ok(const struct emu_kernel *k, size_t args_bytes, const struct emu_geometry *g,
-                        char *err, size_t cap)
+enum emu_error emu_geometry_check(const struct emu_kernel *k, size_t args_bytes,
+                                  const struct emu_geometry *g, char *err, size_t cap)
 {
     if (args_bytes != k->args_bytes)
         snprintf(err, cap, "%s: arguments of %zu bytes, the text's struct has %zu", k->name,
@@ -512,22 +512,17 @@ static bool geometry_ok(const struct emu_kernel *k, size_t args_bytes, const str
         snprintf(err, cap, "%s: %u bytes of shared memory, at most %u", k->name, g->shared_bytes,
                  EMU_DYN_MAX);
     else
-        return true;
-    return false;
+        return EMU_OK;
+    return EMU_E_ARG;
 }
 
-enum emu_error emu_launch(const char *name, unsigned arch, const void *args, size_t args_bytes,
-                          const struct emu_geometry *g, char *err, size_t cap)
+enum emu_error emu_launch_kernel(const struct emu_kernel *k, const void *args, size_t args_bytes,
+                                 const struct emu_geometry *g, char *err, size_t cap)
 {
-    const struct emu_kernel *k = emu_find(name, arch);
-    enum emu_error e;
+    enum emu_error e = emu_geometry_check(k, args_bytes, g, err, cap);
 
-    if (!k) {
-        snprintf(err, cap, "kernel '%s' for sm_%u is not compiled in", name, arch);
-        return EMU_E_ARG;
-    }
-    if (!geometry_ok(k, args_bytes, g, err, cap))
-        return EMU_E_ARG;
+    if (e != EMU_OK)
+        return e;
     pthread_mutex_lock(&lock);
     if (!stacks_new()) {
         pthread_mutex_unlock(&lock);
@@ -549,9 +544,19 @@ enum emu_error emu_launch(const char *name, unsigned arch, const void *args, siz
     run.running = 0;
     faults_leave();
     emu_mem_close();
-    e = run.e;
-    if (e != EMU_OK)
+    if ((e = run.e) != EMU_OK)
         snprintf(err, cap, "%s", run.msg);
     pthread_mutex_unlock(&lock);
     return e;
+}
+
+enum emu_error emu_launch(const char *name, unsigned arch, const void *args, size_t args_bytes,
+                          const struct emu_geometry *g, char *err, size_t cap)
+{
+    const struct emu_kernel *k = emu_find(name, arch);
+
+    if (k)
+        return emu_launch_kernel(k, args, args_bytes, g, err, cap);
+    snprintf(err, cap, "kernel '%s' for sm_%u is not compiled in", name, arch);
+    return EMU_E_ARG;
 }

@@ -45,6 +45,11 @@ void emu_order_set(enum emu_order o, unsigned seed);
  * reason. */
 enum emu_error emu_launch(const char *name, unsigned arch, const void *args, size_t args_bytes,
                           const struct emu_geometry *g, char *err, size_t err_cap);
+enum emu_error emu_launch_kernel(const struct emu_kernel *k, const void *args, size_t args_bytes,
+                                 const struct emu_geometry *g, char *err, size_t err_cap);
+enum emu_error emu_geometry_check(const struct emu_kernel *k, size_t args_bytes,
+                                  const struct emu_geometry *g, char *err, size_t err_cap);
+
 /* Compiles a library's text with the host compiler and adds its kernels (found before older ones
  * of the same name). The compiler's words on failure. */
 enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t err_cap);
@@ -53,6 +58,7 @@ enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *er
 void *emu_mem_alloc(size_t n); /* NULL: none left */
 int emu_mem_free(void *p);     /* -1: not the start of an allocation */
 size_t emu_mem_used(void);
+void emu_mem_end(void);                       /* frees all: the context is gone */
 int emu_mem_holds(uint64_t at, size_t n);     /* do n bytes lie in one allocation? */
 int emu_mem_check(char *err, size_t cap);     /* 1: a byte beside an allocation was written */
 void emu_mem_open(void), emu_mem_close(void); /* around the host's own access */

@@ -159,6 +159,12 @@ int emu_mem_free(void *p)
     return 0;
 }
 
+void emu_mem_end(void)
+{
+    while (areas)
+        emu_mem_free(areas->at);
+}
+
 size_t emu_mem_used(void)
 {
     return used;
