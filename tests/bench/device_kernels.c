@@ -1,11 +1,13 @@
-/* device_kernels.c - micro-benchmark of the generated CUDA kernels (target bench-device-kernels; no test).
+/* device_kernels.c - micro-benchmark of the generated CUDA kernels (target bench-device-kernels; no
+ * test).
  *
  *   bench-device-kernels [part of a name] ...
  *
  * Times each kernel alone on shapes that models have: the median of some graph replays of several
- * launches, which take turns among copies of their weights so that the cache does not hold them. Prints
- * microseconds, GB/s of the bytes that must move and TFLOP/s. Contents are random bytes: no result is
- * checked here, `inferd-worker verify-kernels` does that. Needs a GPU; exit code 77 without one.
+ * launches, which take turns among copies of their weights so that the cache does not hold them.
+ * Prints microseconds, GB/s of the bytes that must move and TFLOP/s. Contents are random bytes: no
+ * result is checked here, `inferd-worker verify-kernels` does that. Needs a GPU; exit code 77
+ * without one.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -93,8 +95,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /* variants: args[i % n] at launch i */
-static void run(const char *name, const char *shape, const void *args, size_t args_bytes, uint32_t n,
-                double bytes, double flops)
+static void run(const char *name, const char *shape, const void *args, size_t args_bytes,
+                uint32_t n, double bytes, double flops)
 {
     const struct be_kentry *e = be_kcat_find(name);
     struct be_kgrid g;
@@ -154,8 +156,8 @@ static bool wanted(int argc, char **argv, const char *name)
     return false;
 }
 
-static void linear(int argc, char **argv, const char *name, enum be_dtype t, uint32_t rows, uint32_t k,
-                   uint32_t n_out, uint32_t parts, uint32_t epi, uint32_t act)
+static void linear(int argc, char **argv, const char *name, enum be_dtype t, uint32_t rows,
+                   uint32_t k, uint32_t n_out, uint32_t parts, uint32_t epi, uint32_t act)
 {
     struct kx_linear a[LAUNCHES];
     struct be_klayout l;
@@ -196,7 +198,10 @@ static void linear(int argc, char **argv, const char *name, enum be_dtype t, uin
         x->epi = epi;
         x->x_t = x->out_t = act;
     }
-    snprintf(shape, sizeof(shape), "%ux%u -> %u%s", rows, k, n_out, parts == 1 ? "" : parts == 2 ? " x2" : " x3");
+    snprintf(shape, sizeof(shape), "%ux%u -> %u%s", rows, k, n_out,
+             parts == 1   ? ""
+             : parts == 2 ? " x2"
+                          : " x3");
     run(name, shape, a, sizeof(*a), (uint32_t)copies,
         (double)w_bytes + (double)rows * (k + (double)n_out * parts * 4),
         2.0 * rows * k * n_out * parts);
@@ -241,12 +246,15 @@ static void linears(int argc, char **argv)
 }
 
 /* one sequence, all pages in order */
-static void attention(int argc, char **argv, const char *name, uint32_t rows, uint32_t pos0, uint32_t hd,
-                      uint32_t heads, uint32_t kv_heads, uint32_t kv, uint32_t window)
+static void attention(int argc, char **argv, const char *name, uint32_t rows, uint32_t pos0,
+                      uint32_t hd, uint32_t heads, uint32_t kv_heads, uint32_t kv, uint32_t window)
 {
     const struct be_kentry *e = be_kcat_find(name);
     uint32_t end = pos0 + rows, n_pages = (end + 63) / 64, seq[4] = {0, rows, pos0, 0}, *v;
-    uint64_t row_bytes = kv == 0 ? hd * 4ull : kv == 1 ? hd * 2ull : hd, plane = 64ull * kv_heads * row_bytes;
+    uint64_t row_bytes = kv == 0   ? hd * 4ull
+                         : kv == 1 ? hd * 2ull
+                                   : hd,
+             plane = 64ull * kv_heads * row_bytes;
     uint32_t vis = window && window < end ? window : end;
     struct kx_attn a = {0};
     char shape[64];
@@ -293,8 +301,8 @@ static void attention(int argc, char **argv, const char *name, uint32_t rows, ui
     run("kx_attn_merge", shape, &a, sizeof(a), 1, 4.0 * rows * heads * a.n_splits * hd, 0);
 }
 
-static void packed(int argc, char **argv, const char *name, uint32_t seqs, uint32_t len, uint32_t hd,
-                   uint32_t heads, uint32_t act)
+static void packed(int argc, char **argv, const char *name, uint32_t seqs, uint32_t len,
+                   uint32_t hd, uint32_t heads, uint32_t act)
 {
     const struct be_kentry *e = be_kcat_find(name);
     uint32_t rows = seqs * len, *v;
@@ -401,7 +409,8 @@ int main(int argc, char **argv)
     must(d->mem_alloc(&arena, ARENA), "memory");
     if (!noise)
         return 1;
-    for (size_t i = 0; i < (64u << 18); i++) { /* bytes whose halfs and floats are small and finite */
+    for (size_t i = 0; i < (64u << 18);
+         i++) { /* bytes whose halfs and floats are small and finite */
         x = x * 1664525u + 1013904223u;
         noise[i] = (x >> 8 & 0x0fff0fffu) | 0x20002000u;
     }
