@@ -378,7 +378,8 @@ enum rc be_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err 
 /* Draws one id per row of logits on the device, as worker/wrk_sample.c defines it: scale by 1 /
  * temperature, keep the top_k largest, softmax, keep the smallest set of mass >= top_p, drop what
  * is below min_p times the largest, draw with u. temperature 0: arg-max. out_ids host [n]; -1: this
- * row needs the host (its top_p set may not fit the device's candidates). Errors: RC_UNSUPPORTED
+ * row needs the host (its top_p set may not fit the device's candidates, or it holds a value that
+ * is not finite, which the host reports). A row's id depends on that row alone. Errors: RC_UNSUPPORTED
  * when the backend has none (ask be_can_sample first). */
 struct be_sample_row {
     float temperature, top_p, min_p;

@@ -333,7 +333,52 @@ static enum rc cannot(const struct mdl *m, const char *verb, struct rc_err *err)
 enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
                    struct rc_err *err)
 {
-    return m->fam->decode ? m->fam->decode(m, b, logits, err) : cannot(m, "generate text", err);
+    enum rc rc;
+
+    if (!m->fam->decode)
+        return cannot(m, "generate text", err);
+    m->n_out = 0;
+    if ((rc = m->fam->decode(m, b, logits, err)) == RC_OK)
+        m->n_out = b->n_out;
+    return rc;
+}
+
+bool mdl_can_sample(const struct mdl *m)
+{
+    return m->fam->decode && be_can_sample(m->be);
+}
+
+enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, int32_t *out_ids,
+                   struct rc_err *err)
+{
+    struct be_sample_args a = {.n = n, .rows = rows, .out_ids = out_ids};
+
+    if (!mdl_can_sample(m))
+        return cannot(m, "draw tokens on this backend", err);
+    if (n != m->n_out)
+        return rc_fail(err, RC_INVALID, "%u rows to draw from, the last pass had %u", n, m->n_out);
+    if (n == 0)
+        return RC_OK;
+    a.x = m->fam->logits(m, NULL);
+    return be_sample(m->be, &a, err);
+}
+
+enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err *err)
+{
+    const struct be_tensor *t;
+    float *host = NULL;
+    enum rc rc;
+
+    if (row >= m->n_out)
+        return rc_fail(err, RC_INVALID, "row %u of logits, the last pass had %u", row, m->n_out);
+    t = m->fam->logits(m, &host);
+    if (!host) {
+        *out = be_tensor_view(m->be, t) + (size_t)row * m->info.vocab_size;
+        return RC_OK;
+    }
+    if ((rc = be_tensor_read(m->be, t, row, 1, host, err)) == RC_OK)
+        *out = host;
+    return rc;
 }
 
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,

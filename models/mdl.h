@@ -84,6 +84,7 @@ const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
  * numbers are the same). An id outside the vocabulary fails the whole pass with
  * RC_INVALID: callers check ids < vocab_size before they batch.
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
+ * logits NULL: they stay where they were computed, for mdl_sample and mdl_logits.
  * Allocates nothing. */
 struct mdl_batch {
     uint32_t n_rows, n_seqs, n_out;
@@ -94,6 +95,14 @@ struct mdl_batch {
 };
 enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
                    struct rc_err *err);
+/* After a pass with logits NULL: draws from each of its n_out rows as be_sample does
+ * (out_ids[i] -1: that row needs the host), and gives one row to the host, borrowed until
+ * the next call of these three. Errors: those of the backend, RC_UNSUPPORTED when
+ * mdl_can_sample is false, RC_INVALID a row the pass did not have. */
+bool mdl_can_sample(const struct mdl *m);
+enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, int32_t *out_ids,
+                   struct rc_err *err);
+enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err *err);
 
 /* Token ids that end an answer (from generation_config / GGUF). */
 const int32_t *mdl_eos(const struct mdl *m, size_t *n);

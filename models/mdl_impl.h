@@ -93,6 +93,7 @@ struct mdl {
     struct mdl_kv_geometry geo;
     int32_t eos[MDL_MAX_EOS];
     size_t n_eos;
+    uint32_t n_out; /* rows of logits of the last pass; 0 before any, or after one that failed */
     const struct mdl_tok_stop *stop; /* for mdl_tok_flags; NULL: never asked */
     void *state;                     /* the family's own */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
@@ -120,6 +121,9 @@ struct mdl_family {
     void (*free)(struct mdl *); /* the state; weights and tensors are the plan's */
     /* optional, by capability: RC_UNSUPPORTED when NULL */
     enum rc (*decode)(struct mdl *, const struct mdl_batch *, const float **, struct rc_err *);
+    /* With decode: the tensor that holds the last pass's logits, and a host buffer of as many
+     * rows where the host cannot read it (else NULL). */
+    const struct be_tensor *(*logits)(const struct mdl *, float **host);
     enum rc (*chat)(const struct mdl *, const struct mdl_chat_msg *, size_t, bool, size_t,
                     struct mdl_ids *, struct rc_err *);
     enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,

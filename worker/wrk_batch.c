@@ -36,7 +36,8 @@ enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err)
     if (e->seq == NULL || e->ids == NULL || e->pos == NULL || e->out_rows == NULL ||
         e->part == NULL || e->part_seq == NULL || e->want == NULL)
         return rc_fail(err, RC_NOMEM, "batch of %u rows, %u sequences", rows, seqs);
-    if ((rc = wrk_sampler_init(&e->sampler, e->info->vocab_size, err)) != RC_OK)
+    if ((rc = wrk_sampler_init(&e->sampler, e->info->vocab_size, err)) != RC_OK ||
+        (rc = wrk_draws_init(&e->draws, e->o.mdl, seqs, err)) != RC_OK)
         return rc;
     return wrk_pages_init(&e->pages, mdl_kv(e->o.mdl), e->info->ctx_tokens, rows, err);
 }
@@ -67,6 +68,7 @@ void wrk_batch_deinit(struct wrk_engine *e)
     free(e->part_seq);
     free(e->want);
     wrk_sampler_deinit(&e->sampler);
+    wrk_draws_deinit(&e->draws);
     wrk_pages_deinit(&e->pages);
 }
 
@@ -180,6 +182,16 @@ enum rc wrk_batch_admit(struct wrk_engine *e, struct rc_err *err)
 }
 
 /* ------------------------------------------------------------------ one pass */
+
+/* Row k of the wanted ones, for the host; logits NULL: it lies on the device. */
+static enum rc host_row(struct wrk_engine *e, const float *logits, uint32_t k, const float **out,
+                        struct rc_err *err)
+{
+    if (logits == NULL)
+        return mdl_logits(e->o.mdl, k, out, err);
+    *out = logits + (size_t)k * e->info->vocab_size;
+    return RC_OK;
+}
 
 static enum rc add_part(struct wrk_engine *e, uint32_t i, uint32_t n, struct rc_err *err)
 {
@@ -317,20 +329,34 @@ static bool ends_answer(const struct wrk_engine *e, int32_t token)
     return false;
 }
 
-/* Samples from one row. *end: the token ends the answer. why: the task's failure. */
-static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, bool *end,
-                          struct rc_err *why)
+/* The host's choice from row k. */
+static enum rc host_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, uint32_t k,
+                          int32_t *token, float *logprob, struct wrk_top *top, struct rc_err *why)
+{
+    const struct wrk_gen *g = &s->task->gen;
+    const float *row = NULL;
+    enum rc rc;
+
+    if ((rc = host_row(e, logits, k, &row, why)) != RC_OK ||
+        (rc = wrk_sample(&e->sampler, row, &g->sampling, s->counts.slot != NULL ? &s->counts : NULL,
+                         &s->rng, token, why)) != RC_OK)
+        return rc;
+    return g->logprobs ? wrk_logprobs(&e->sampler, row, *token, g->n_top, logprob, top, why)
+                       : RC_OK;
+}
+
+/* The token of row k. *end: it ends the answer. why: the task's failure. */
+static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, uint32_t k,
+                          bool *end, struct rc_err *why)
 {
     const struct wrk_gen *g = &s->task->gen;
     struct wrk_top top[WRK_TOP_MAX];
     float logprob = 0;
     int32_t token = -1;
-    enum rc rc;
+    enum rc rc = RC_OK;
 
-    rc = wrk_sample(&e->sampler, logits, &g->sampling, s->counts.slot != NULL ? &s->counts : NULL,
-                    &s->rng, &token, why);
-    if (rc == RC_OK && g->logprobs)
-        rc = wrk_logprobs(&e->sampler, logits, token, g->n_top, &logprob, top, why);
+    if (!wrk_draws_take(&e->draws, k, &s->rng, &token))
+        rc = host_token(e, s, logits, k, &token, &logprob, top, why);
     if (rc != RC_OK) {
         rc_wrap(why, "token %u of choice %u", s->n_new + 1, s->out.index);
         return rc;
@@ -345,7 +371,7 @@ static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *
 }
 
 /* One choice after its row: text out, and the end of choice and task. */
-static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *logits,
+static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *logits, uint32_t k,
                           struct rc_err *err)
 {
     struct wrk_task *t = s->task;
@@ -355,8 +381,11 @@ static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *
     bool end = false;
     enum rc rc;
 
-    if (take_token(e, s, logits, &end, &why) != RC_OK)
+    if (take_token(e, s, logits, k, &end, &why) != RC_OK) {
+        if ((rc = wrk_engine_lost(e, &why, err)) != RC_OK)
+            return rc;
         return wrk_task_end(e, t, &why, err);
+    }
     g->n_tokens++;
     e->n_decode++;
     if (g->first_us == 0)
@@ -373,17 +402,19 @@ static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *
     return wrk_task_end(e, t, NULL, err);
 }
 
-/* Echo: a row that tells of the next prompt token. */
+/* Echo: row k tells of the next prompt token. */
 static enum rc tell_prompt(struct wrk_engine *e, struct wrk_seq *s, uint32_t idx,
-                           const float *logits, struct rc_err *err)
+                           const float *logits, uint32_t k, struct rc_err *err)
 {
     const struct wrk_gen *g = &s->task->gen;
     struct wrk_top top[WRK_TOP_MAX];
     struct rc_err why = RC_ERR_INIT;
+    const float *row = NULL;
     float logprob = 0;
 
-    if (wrk_logprobs(&e->sampler, logits, g->prompt.ids[idx], g->n_top, &logprob, top, &why) !=
-        RC_OK) {
+    if (host_row(e, logits, k, &row, &why) != RC_OK ||
+        wrk_logprobs(&e->sampler, row, g->prompt.ids[idx], g->n_top, &logprob, top, &why) !=
+            RC_OK) {
         rc_wrap(&why, "prompt token %u", idx);
         return wrk_task_end(e, s->task, &why, err);
     }
@@ -391,9 +422,13 @@ static enum rc tell_prompt(struct wrk_engine *e, struct wrk_seq *s, uint32_t idx
     return RC_OK;
 }
 
-/* A pass that failed ends the tasks in it, and nothing else. */
+/* A pass that failed ends the tasks in it, and nothing else, unless the device is lost. */
 static enum rc fail_pass(struct wrk_engine *e, const struct rc_err *why, struct rc_err *err)
 {
+    enum rc lost = wrk_engine_lost(e, why, err);
+
+    if (lost != RC_OK)
+        return lost;
     for (uint32_t k = 0; k < e->n_parts; k++) {
         struct wrk_task *t = e->seq[e->part_seq[k]].task;
         enum rc rc;
@@ -418,18 +453,31 @@ static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err 
     for (uint32_t k = 0; k < e->n_wants && rc == RC_OK; k++) {
         const struct wrk_want *w = &e->want[k], *next = k + 1 < e->n_wants ? w + 1 : NULL;
         struct wrk_seq *s = &e->seq[w->seq];
-        const float *row = logits + (size_t)k * e->info->vocab_size;
         bool more = next != NULL && next->seq == w->seq && next->prompt_idx >= 0;
 
         if (s->task == NULL)
             continue; /* ended by an earlier row of this pass */
         if (w->prompt_idx < 0)
-            rc = finish_row(e, s, row, err);
-        else if ((rc = tell_prompt(e, s, (uint32_t)w->prompt_idx, row, err)) == RC_OK && !more &&
-                 s->task != NULL)
+            rc = finish_row(e, s, logits, k, err);
+        else if ((rc = tell_prompt(e, s, (uint32_t)w->prompt_idx, logits, k, err)) == RC_OK &&
+                 !more && s->task != NULL)
             rc = wrk_out_send_prompt(&s->out, &e->delta, e->o.chan, err);
     }
     return rc;
+}
+
+/* Draws nothing yet: says which rows the device will. */
+static void plan_draws(struct wrk_engine *e)
+{
+    wrk_draws_begin(&e->draws);
+    for (uint32_t k = 0; k < e->n_wants; k++) {
+        struct wrk_seq *s = &e->seq[e->want[k].seq];
+
+        if (e->want[k].prompt_idx >= 0)
+            wrk_draws_skip(&e->draws, k);
+        else
+            wrk_draws_add(&e->draws, k, &s->task->gen, &s->rng);
+    }
 }
 
 enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
@@ -453,7 +501,9 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
         .seqs = e->part,
         .out_rows = e->out_rows,
     };
-    if (mdl_decode(e->o.mdl, &b, &logits, &why) != RC_OK)
+    plan_draws(e);
+    if (mdl_decode(e->o.mdl, &b, e->draws.any ? NULL : &logits, &why) != RC_OK ||
+        (e->draws.any && wrk_draws_run(&e->draws, e->o.mdl, e->n_wants, &why) != RC_OK))
         return fail_pass(e, &why, err);
     return consume(e, logits, err);
 }

@@ -38,6 +38,7 @@ struct bench {
     struct wrk_table *table;
     int32_t *ids, *pos, *out_rows, *next;
     struct be_seq *part;
+    struct be_sample_row *greedy;
 };
 
 static const struct option {
@@ -139,11 +140,41 @@ static int32_t made_up(const struct bench *b, uint64_t i)
     return (int32_t)((i * 7919u) % (vocab > 2000 ? vocab / 2 : vocab) + (vocab > 2000 ? 1000 : 0));
 }
 
-/* One pass: n rows of each of n_seqs sequences at pos0. */
-static enum rc pass(struct bench *b, uint32_t n_seqs, uint32_t pos0, uint32_t n,
-                    const float **logits, struct rc_err *err)
+static enum rc host_pick(struct bench *b, uint32_t s, const float *row, struct rc_err *err)
+{
+    const struct wrk_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+
+    return wrk_sample(&b->sampler, row, &greedy, NULL, NULL, &b->next[s], err);
+}
+
+/* The next token of each sequence, as serving picks it: on the device where it draws. */
+static enum rc pick(struct bench *b, uint32_t n_seqs, const float *logits, struct rc_err *err)
+{
+    bool device = mdl_can_sample(b->model.mdl);
+    const float *row = logits;
+    enum rc rc = RC_OK;
+
+    if (device)
+        rc = mdl_sample(b->model.mdl, b->greedy, n_seqs, b->next, err);
+    for (uint32_t s = 0; s < n_seqs && rc == RC_OK; s++) {
+        if (device && b->next[s] >= 0)
+            continue;
+        if (device)
+            rc = mdl_logits(b->model.mdl, s, &row, err);
+        else
+            row = logits + (size_t)s * b->sampler.n_vocab;
+        if (rc == RC_OK)
+            rc = host_pick(b, s, row, err);
+    }
+    return rc;
+}
+
+/* One pass: n rows of each of n_seqs sequences at pos0; last: picks each one's next token. */
+static enum rc pass(struct bench *b, uint32_t n_seqs, uint32_t pos0, uint32_t n, bool last,
+                    struct rc_err *err)
 {
     struct mdl_batch m = {.ids = b->ids, .pos = b->pos, .seqs = b->part, .out_rows = b->out_rows};
+    const float *logits = NULL;
     enum rc rc;
 
     m.n_seqs = n_seqs;
@@ -157,20 +188,11 @@ static enum rc pass(struct bench *b, uint32_t n_seqs, uint32_t pos0, uint32_t n,
             b->ids[m.n_rows] = n == 1 ? b->next[s] : made_up(b, pos0 + r + 31 * s);
             b->pos[m.n_rows] = (int32_t)(pos0 + r);
         }
-        b->out_rows[m.n_out++] = (int32_t)m.n_rows - 1;
+        if (last)
+            b->out_rows[m.n_out++] = (int32_t)m.n_rows - 1;
     }
-    return mdl_decode(b->model.mdl, &m, logits, err);
-}
-
-static enum rc pick(struct bench *b, uint32_t n_seqs, const float *logits, struct rc_err *err)
-{
-    const struct wrk_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
-    enum rc rc = RC_OK;
-
-    for (uint32_t s = 0; s < n_seqs && rc == RC_OK; s++)
-        rc = wrk_sample(&b->sampler, logits + (size_t)s * b->sampler.n_vocab, &greedy, NULL, NULL,
-                        &b->next[s], err);
-    return rc;
+    rc = mdl_decode(b->model.mdl, &m, mdl_can_sample(b->model.mdl) ? NULL : &logits, err);
+    return rc == RC_OK && last ? pick(b, n_seqs, logits, err) : rc;
 }
 
 static void close_tables(struct bench *b)
@@ -181,7 +203,6 @@ static void close_tables(struct bench *b)
 
 static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err *err)
 {
-    const float *logits = NULL;
     uint64_t t0;
     enum rc rc = wrk_table_open(&b->table[0], &b->pages, n, err);
 
@@ -189,7 +210,7 @@ static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err
     for (uint32_t pos = 0; pos < n && rc == RC_OK;) {
         uint32_t k = n - pos < b->pages.chunk ? n - pos : b->pages.chunk;
 
-        rc = pass(b, 1, pos, k, &logits, err);
+        rc = pass(b, 1, pos, k, pos + k == n, err);
         pos += k;
     }
     *out_s = (double)(wrk_now_us() - t0) * 1e-6;
@@ -200,7 +221,6 @@ static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err
 static enum rc decode(struct bench *b, uint32_t n, double *out_s, struct rc_err *err)
 {
     uint32_t seqs = (uint32_t)b->seqs;
-    const float *logits = NULL;
     uint64_t t0 = 0;
     enum rc rc = RC_OK;
 
@@ -211,8 +231,7 @@ static enum rc decode(struct bench *b, uint32_t n, double *out_s, struct rc_err 
     for (uint32_t i = 0; i < WARM_TOKENS + n && rc == RC_OK; i++) {
         if (i == WARM_TOKENS)
             t0 = wrk_now_us();
-        if ((rc = pass(b, seqs, i, 1, &logits, err)) == RC_OK)
-            rc = pick(b, seqs, logits, err);
+        rc = pass(b, seqs, i, 1, true, err);
     }
     *out_s = (double)(wrk_now_us() - t0) * 1e-6;
     close_tables(b);
@@ -365,10 +384,11 @@ static enum rc prepare(struct bench *b, struct rc_err *err)
     b->part = calloc(b->seqs, sizeof(*b->part));
     b->next = calloc(b->seqs, sizeof(*b->next));
     b->out_rows = calloc(b->seqs, sizeof(*b->out_rows));
+    b->greedy = calloc(b->seqs, sizeof(*b->greedy));
     b->ids = calloc(rows, sizeof(*b->ids));
     b->pos = calloc(rows, sizeof(*b->pos));
     if (b->table == NULL || b->part == NULL || b->next == NULL || b->out_rows == NULL ||
-        b->ids == NULL || b->pos == NULL)
+        b->greedy == NULL || b->ids == NULL || b->pos == NULL)
         return rc_fail(err, RC_NOMEM, "bench of %u rows", rows);
     if ((rc = wrk_sampler_init(&b->sampler, info->vocab_size, err)) != RC_OK)
         return rc;
@@ -383,6 +403,7 @@ static void bench_deinit(struct bench *b)
     free(b->table);
     free(b->part);
     free(b->next);
+    free(b->greedy);
     free(b->out_rows);
     free(b->ids);
     free(b->pos);

@@ -393,6 +393,8 @@ static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
     }
     e->embed_offsets[n] = rows;
     failed = mdl_encode(e->o.mdl, n, e->embed_ids, e->embed_offsets, e->embed_out, &why);
+    if (failed != RC_OK && (rc = wrk_engine_lost(e, &why, err)) != RC_OK)
+        return rc;
     e->n_embed_tokens += failed == RC_OK ? rows : 0;
     for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
         struct wrk_task *t = e->pick[i].task;

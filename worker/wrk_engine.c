@@ -336,6 +336,16 @@ enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err)
     return RC_OK;
 }
 
+enum rc wrk_engine_lost(struct wrk_engine *e, const struct rc_err *why, struct rc_err *err)
+{
+    struct rc_err again = RC_ERR_INIT;
+
+    /* the processor's be_sync always succeeds; a device that lost its context says so again */
+    if (why->code != RC_INTERNAL || e->o.be == NULL || be_sync(e->o.be, &again) != RC_INTERNAL)
+        return RC_OK;
+    return rc_fail(err, RC_INTERNAL, "the device is lost: %s", why->msg);
+}
+
 enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *err)
 {
     Ipc__Frame f = IPC__FRAME__INIT;
@@ -362,6 +372,7 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.decode_tokens = e->n_decode;
     s.embed_tokens = e->n_embed_tokens;
     s.cancelled = e->n_cancelled;
+    s.device_sampled = e->draws.n_drawn;
     s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
     s.kv_bytes = e->info->kv_bytes;
     s.workspace_bytes = be.workspace_bytes;

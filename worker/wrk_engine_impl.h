@@ -6,6 +6,7 @@
 #ifndef INFERD_WRK_ENGINE_IMPL_H
 #define INFERD_WRK_ENGINE_IMPL_H
 
+#include "wrk_draw.h"
 #include "wrk_engine.h"
 #include "wrk_gen.h"
 #include "wrk_out.h"
@@ -63,6 +64,7 @@ struct wrk_engine {
     struct be_seq *part; /* o.max_seqs */
     uint32_t *part_seq;  /* slot of each part */
     struct wrk_want *want;
+    struct wrk_draws draws;
 
     /* one embedding micro-batch */
     uint32_t embed_turn;
@@ -90,6 +92,10 @@ enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_e
                      struct rc_err *err);
 /* The frame is no longer needed. */
 void wrk_task_drop_frame(struct wrk_engine *e, struct wrk_task *t);
+
+/* What a failed pass means: RC_OK = its tasks fail; else the device is lost, and the worker
+ * ends without a word to them: the front tries them again where it may. */
+enum rc wrk_engine_lost(struct wrk_engine *e, const struct rc_err *why, struct rc_err *err);
 
 /* --- wrk_batch.c */
 enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err);

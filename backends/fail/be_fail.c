@@ -201,6 +201,18 @@ OP(pool)
 OP(argmax)
 #undef OP
 
+static enum rc sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
+{
+    enum rc rc = op_due(ctx, "sample", err);
+
+    return rc != RC_OK ? rc : be_fail_sample(a, err);
+}
+
+static void kstats(const struct be_ctx *ctx, struct be_kstats *out)
+{
+    *out = self_const(ctx)->plan.kstats;
+}
+
 const struct be_ops be_fail_ops = {
     .name = "fail",
     .ctx_new = ctx_new,
@@ -229,4 +241,6 @@ const struct be_ops be_fail_ops = {
     .softcap = softcap,
     .pool = pool,
     .argmax = argmax,
+    .sample = sample,
+    .kstats = kstats,
 };

@@ -321,16 +321,28 @@ static enum rc head(struct mdl *m, struct gemma *g, uint32_t n, const float **lo
 
     if ((rc = be_rms_norm(m->be, &norm, err)) != RC_OK ||
         (rc = project(m->be, g->h, g->tied ? g->embed : g->head, g->logits, n, err)) != RC_OK ||
-        (g->softcap > 0 && (rc = be_softcap(m->be, &cap, err)) != RC_OK) ||
-        (rc = be_sync(m->be, err)) != RC_OK)
+        (g->softcap > 0 && (rc = be_softcap(m->be, &cap, err)) != RC_OK))
         return rc;
+    if (!logits) /* who draws from them or reads them waits */
+        return RC_OK;
     if (!g->host_logits) {
+        if ((rc = be_sync(m->be, err)) != RC_OK)
+            return rc;
         *logits = be_tensor_view(m->be, g->logits);
         return RC_OK;
     }
     rc = be_tensor_read(m->be, g->logits, 0, n, g->host_logits, err);
     *logits = g->host_logits;
     return rc;
+}
+
+static const struct be_tensor *logits_get(const struct mdl *m, float **host)
+{
+    const struct gemma *g = m->state;
+
+    if (host)
+        *host = g->host_logits;
+    return g->logits;
 }
 
 static enum rc forward(struct mdl *m, const struct mdl_batch *b, const float **logits,
@@ -440,5 +452,6 @@ const struct mdl_family mdl_gemma3 = {
     .self_test = self_test,
     .free = gemma_free,
     .decode = decode,
+    .logits = logits_get,
     .chat = mdl_gemma_chat,
 };

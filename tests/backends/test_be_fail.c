@@ -91,6 +91,61 @@ static void allocations_and_types_fail_where_told(void **state)
     be_ctx_free(&c);
 }
 
+static void it_draws_tokens_and_gives_some_rows_back(void **state)
+{
+    struct be_ctx *c = fail_ctx();
+    const float v[3][4] = {{1, 2, 3, 3}, {0, NAN, 1, 2}, {0, 0, 0, -100}};
+    struct be_tensor *t = tensor(c, 3, 4, &v[0][0]);
+    struct be_sample_row rows[3] = {{.top_p = 1}, {.top_p = 1}, {.temperature = 1, .top_p = 1}};
+    int32_t id[3] = {-9, -9, -9};
+    struct be_sample_args a = {.x = t, .n = 3, .rows = rows, .out_ids = id};
+    static const struct {
+        struct be_sample_row row;
+        int32_t want;
+    } third[] = {
+        {{.temperature = 1, .top_p = 1, .u = 0}, 0},
+        {{.temperature = 1, .top_p = 1, .u = 0.34f}, 1},
+        {{.temperature = 1, .top_p = 1, .u = 0.99f}, 2},
+        {{.temperature = 1, .top_p = 1, .u = 0.99f, .top_k = 2}, 1},
+        {{.temperature = 1, .top_p = 0.3f, .u = 0.99f}, 0},
+        {{.temperature = 1, .top_p = 1, .min_p = 0.5f, .u = 0.99f}, 2},
+    };
+    struct be_fail_plan plan = {.kstats = {.fused = 7}};
+    struct be_kstats k;
+
+    assert_true(be_can_sample(c));
+    for (size_t i = 0; i < sizeof(third) / sizeof(third[0]); i++) {
+        rows[2] = third[i].row;
+        OK(be_sample(c, &a, err));
+        assert_int_equal(id[0], 2); /* greedy; the lower of two equal ones */
+        assert_int_equal(id[1], -1);
+        assert_int_equal(id[2], third[i].want);
+    }
+    be_fail_set(c, &plan);
+    be_ctx_kstats(c, &k);
+    assert_int_equal(k.fused, 7);
+    plan.op_at = 1;
+    be_fail_set(c, &plan);
+    FAILS(RC_INTERNAL, be_sample(c, &a, err));
+    be_tensor_free(c, &t);
+    be_ctx_free(&c);
+}
+
+static void the_processor_does_not_draw(void **state)
+{
+    struct be_opts o = {.backend = "cpu", .n_threads = 1};
+    struct be_ctx *c = NULL;
+    struct be_kstats k = {.fused = 1};
+    struct be_sample_args a = {0};
+
+    OK(be_ctx_new(&c, &o, err));
+    assert_false(be_can_sample(c));
+    FAILS(RC_UNSUPPORTED, be_sample(c, &a, err));
+    be_ctx_kstats(c, &k);
+    assert_int_equal(k.fused, 0);
+    be_ctx_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +153,8 @@ int main(void)
         cmocka_unit_test(without_a_plan_it_computes),
         cmocka_unit_test(operations_fail_where_told),
         cmocka_unit_test(allocations_and_types_fail_where_told),
+        cmocka_unit_test(it_draws_tokens_and_gives_some_rows_back),
+        cmocka_unit_test(the_processor_does_not_draw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

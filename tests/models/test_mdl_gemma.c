@@ -592,6 +592,46 @@ static void passes_over_the_limits_are_refused(void **s)
     mdl_close(&m);
 }
 
+/* On a backend that draws, a pass may leave its logits where they are. */
+static void logits_may_stay_on_the_device(void **s)
+{
+    const struct be_opts bo = {.backend = "fail", .n_threads = 1};
+    struct mdl_opts o = small_opts(BE_F32);
+    int32_t page[64] = {0}, ids[4] = {2, 30, 31, 32}, pos[4] = {0, 1, 2, 3}, rows[2] = {1, 3},
+            id[2];
+    struct be_seq q = {.n_rows = 4, .pages = {page, page}};
+    const struct mdl_batch b = {
+        .n_rows = 4, .n_seqs = 1, .n_out = 2, .ids = ids, .pos = pos, .seqs = &q, .out_rows = rows};
+    const struct be_sample_row greedy[2] = {{.top_p = 1}, {.top_p = 1}};
+    const float *logits = NULL, *row = NULL;
+    struct be_ctx *dev = NULL;
+    struct rc_err e;
+    struct mdl *m, *plain = open_model(GEMMA_DIR, be, &o);
+    uint32_t vocab = mdl_info_get(plain)->vocab_size;
+
+    need_ok(be_ctx_new(&dev, &bo, err));
+    m = open_model(GEMMA_DIR, dev, &o);
+    assert_false(mdl_can_sample(plain));
+    assert_int_equal(mdl_sample(plain, greedy, 2, id, &e), RC_UNSUPPORTED);
+    need_ok(mdl_decode(plain, &b, &logits, err));
+    assert_true(mdl_can_sample(m));
+    need_ok(mdl_decode(m, &b, NULL, err));
+    assert_int_equal(mdl_sample(m, greedy, 1, id, &e), RC_INVALID);
+    need_ok(mdl_sample(m, greedy, 2, id, err));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(id[i], argmax_of(logits + i * vocab, vocab));
+        need_ok(mdl_logits(m, i, &row, err));
+        same_bits(row, logits + i * vocab, vocab, "a row read back");
+    }
+    assert_int_equal(mdl_logits(m, 2, &row, &e), RC_INVALID);
+    pos[0] = 2048; /* after a pass that failed there is nothing to read */
+    assert_int_equal(mdl_decode(m, &b, NULL, &e), RC_INVALID);
+    assert_int_equal(mdl_logits(m, 0, &row, &e), RC_INVALID);
+    mdl_close(&m);
+    mdl_close(&plain);
+    be_ctx_free(&dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -610,6 +650,7 @@ int main(void)
         cmocka_unit_test(end_tokens),
         cmocka_unit_test(info_and_geometry),
         cmocka_unit_test(passes_over_the_limits_are_refused),
+        cmocka_unit_test(logits_may_stay_on_the_device),
     };
     struct mdl_opts o = small_opts(BE_F32);
     struct mdl *m;

@@ -334,7 +334,8 @@ int main(int argc, char **argv)
         pthread_create(&(pthread_t){0}, NULL, sleeping_thread, NULL) != 0)
         return 1;
     root_fd = open(argv[2], O_RDONLY);
-    if (wrk_sandbox_apply_but(skip, WRK_SANDBOX_STRICT, -1, root_fd, 2, NULL, &report, &err) != RC_OK) {
+    if (wrk_sandbox_apply_but(skip, WRK_SANDBOX_STRICT, -1, root_fd, 2, NULL, &report, &err) !=
+        RC_OK) {
         if (write(2, err.msg, strlen(err.msg)) < 0) {
             /* nothing to do */
         }

@@ -39,6 +39,9 @@ struct mdl {
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
     bool fail_pass, fail_guard;
+    bool can_sample; /* a device that draws; gives back rows whose best id is give_back, -2: all */
+    int32_t give_back; /* -1 = none */
+    uint32_t n_out, n_draws, n_host_rows;
     const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
@@ -127,7 +130,52 @@ enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logit
                 fake_row(m, fake_cached, &v, s->pos0 + (row - s->row0) + 1,
                          m->logits + (size_t)k * FAKE_VOCAB);
         }
-    *logits = m->logits;
+    if (logits != NULL)
+        *logits = m->logits;
+    m->n_out = b->n_out;
+    return RC_OK;
+}
+
+bool mdl_can_sample(const struct mdl *m)
+{
+    return m->can_sample;
+}
+
+/* Greedy, or the id of the u-th part of the best top_k: enough to see which settings
+ * and which draw came to which row. */
+enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, int32_t *out,
+                   struct rc_err *err)
+{
+    if (n != m->n_out)
+        return rc_fail(err, RC_INVALID, "%u rows, the pass had %u", n, m->n_out);
+    m->n_draws += n;
+    for (uint32_t i = 0; i < n; i++) {
+        const float *x = m->logits + (size_t)i * FAKE_VOCAB;
+        uint32_t rank = rows[i].temperature > 0 ? (uint32_t)(rows[i].u * (float)rows[i].top_k) : 0;
+        bool bad = false;
+
+        for (int v = 0; v < FAKE_VOCAB; v++)
+            bad = bad || !isfinite(x[v]);
+        for (int v = 0; v < FAKE_VOCAB; v++) {
+            uint32_t above = 0;
+
+            for (int k = 0; k < FAKE_VOCAB; k++)
+                above += x[k] > x[v] || (x[k] == x[v] && k < v);
+            if (above == rank)
+                out[i] = v;
+        }
+        if (bad || m->give_back == -2 || (out[i] == m->give_back && m->give_back >= 0))
+            out[i] = -1;
+    }
+    return RC_OK;
+}
+
+enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err *err)
+{
+    if (row >= m->n_out)
+        return rc_fail(err, RC_INVALID, "row %u, the pass had %u", row, m->n_out);
+    m->n_host_rows++;
+    *out = m->logits + (size_t)row * FAKE_VOCAB;
     return RC_OK;
 }
 
@@ -146,7 +194,7 @@ static inline struct mdl *fake_new(uint32_t ctx, uint32_t max_seqs, uint32_t bat
     m->geo.cls[0].page_bytes = m->geo.cls[1].page_bytes = 64;
     m->max_seqs = max_seqs;
     m->batch_tokens = batch_tokens;
-    m->bad_after = -1;
+    m->bad_after = m->give_back = -1;
     return m;
 }
 

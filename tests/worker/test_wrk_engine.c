@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "fail/be_fail.h"
 #include "worker/fake_mdl.h"
 #include "wrk_engine.h"
 
@@ -74,13 +75,14 @@ struct rig {
     uint32_t n_ended;
 };
 
-static struct rig rig_new_heard(struct mdl *m, uint32_t max_queue,
-                                enum rc (*listen)(void *, struct rc_err *), void *user)
+static struct rig rig_new_full(struct mdl *m, struct be_ctx *be, uint32_t max_queue,
+                               enum rc (*listen)(void *, struct rc_err *), void *user)
 {
     struct rig r = {.m = m};
     int fds[2];
     struct wrk_engine_opts o = {
         .mdl = m,
+        .be = be,
         .max_seqs = m->max_seqs,
         .batch_tokens = m->batch_tokens,
         .max_queue = max_queue,
@@ -96,6 +98,15 @@ static struct rig rig_new_heard(struct mdl *m, uint32_t max_queue,
     assert_int_equal(wrk_engine_new(&r.e, &o, NULL), RC_OK);
     r.a = calloc(TASKS, sizeof(*r.a));
     return r;
+}
+static struct rig rig_new_heard(struct mdl *m, uint32_t max_queue,
+                                enum rc (*listen)(void *, struct rc_err *), void *user)
+{
+    return rig_new_full(m, NULL, max_queue, listen, user);
+}
+static struct rig rig_new_on(struct mdl *m, struct be_ctx *be, uint32_t max_queue)
+{
+    return rig_new_full(m, be, max_queue, NULL, NULL);
 }
 static struct rig rig_new(struct mdl *m, uint32_t max_queue)
 {
@@ -223,7 +234,7 @@ static enum rc submit(struct rig *r, Ipc__Frame *f)
 
 struct gen {
     const char *prompt;
-    uint32_t max_tokens, n, top;
+    uint32_t max_tokens, n, top, top_k;
     float temperature;
     uint64_t seed, deadline_us;
     const char *stop[4];
@@ -238,6 +249,7 @@ static enum rc generate(struct rig *r, uint64_t task, const struct gen *g)
     ProtobufCBinaryData stops[4];
 
     s.temperature = g->temperature;
+    s.top_k = g->top_k;
     s.seed = g->seed;
     s.has_seed = true;
     s.repetition_penalty = g->repetition;
@@ -1101,6 +1113,137 @@ static void tokenize_and_detokenize(void **state)
     rig_free(&r);
 }
 
+/* ------------------------------------------------------------ draws on a device */
+
+static struct mdl *drawing(int32_t give_back)
+{
+    struct mdl *m = fake_new(1024, 8, 96);
+
+    m->can_sample = true;
+    m->give_back = give_back;
+    return m;
+}
+
+/* What a request asks decides where it is drawn; who shares its passes does not. */
+static void the_device_draws_the_same_alone_and_in_company(void **state)
+{
+    struct rig one, many = rig_new(drawing(-1), 64);
+    struct gen g[12];
+
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        g[i] = (struct gen){.prompt = long_text(i * 37 % 300, i),
+                            .max_tokens = 20 + i * 7 % 50,
+                            .temperature = i % 3 == 0 ? 0 : 0.9f,
+                            .top_k = 9,
+                            .seed = i,
+                            .repetition = i % 4 == 1 ? 1.3f : 1,
+                            .logprobs = i % 5 == 2,
+                            .ids = true};
+        assert_int_equal(generate(&many, i + 1, &g[i]), RC_OK);
+    }
+    run(&many);
+    assert_true(many.m->n_draws > 0 && many.m->n_host_rows > 0);
+    for (uint32_t i = 0; i < 12; i++) {
+        bool host = g[i].logprobs || i % 4 == 1;
+        struct choice *a, *b = &many.a[i + 1].c[0];
+
+        one = rig_new(drawing(-1), 4);
+        assert_int_equal(generate(&one, 1, &g[i]), RC_OK);
+        run(&one);
+        a = &one.a[1].c[0];
+        assert_int_equal(a->n_ids, g[i].max_tokens);
+        assert_int_equal(b->n_ids, a->n_ids);
+        assert_memory_equal(a->ids, b->ids, a->n_ids * sizeof(int32_t));
+        assert_int_equal(one.m->n_draws, host ? 0 : g[i].max_tokens);
+        assert_int_equal(one.m->n_host_rows, 0);
+        rig_free(&one);
+    }
+    rig_free(&many);
+}
+
+/* Greedy has one answer, and a row that is given back goes on from the same generator. */
+static void rows_the_device_gives_back_are_drawn_by_the_host(void **state)
+{
+    struct gen greedy = {.prompt = "some words", .max_tokens = 60, .ids = true},
+               warm = {.prompt = "some words",
+                       .max_tokens = 60,
+                       .ids = true,
+                       .temperature = 0.8f,
+                       .seed = 7};
+    struct rig plain = rig_new(fake_new(1024, 8, 96), 8), none = rig_new(drawing(-2), 8),
+               some = rig_new(drawing('e' + 16), 8);
+
+    (void)state;
+    generate(&plain, 1, &greedy);
+    generate(&plain, 2, &warm);
+    generate(&none, 1, &greedy);
+    generate(&none, 2, &warm);
+    generate(&some, 1, &greedy);
+    run(&plain);
+    run(&none);
+    run(&some);
+    for (uint32_t t = 1; t <= 2; t++) {
+        assert_int_equal(none.a[t].c[0].n_ids, 60);
+        assert_memory_equal(none.a[t].c[0].ids, plain.a[t].c[0].ids, 60 * sizeof(int32_t));
+    }
+    assert_int_equal(plain.m->n_draws, 0);
+    assert_int_equal(none.m->n_host_rows, 120);
+    assert_memory_equal(some.a[1].c[0].ids, plain.a[1].c[0].ids, 60 * sizeof(int32_t));
+    assert_true(some.m->n_draws == 60 && some.m->n_host_rows < 60);
+    rig_free(&plain);
+    rig_free(&none);
+    rig_free(&some);
+}
+
+static void a_bad_row_on_the_device_ends_its_task_alone(void **state)
+{
+    struct mdl *m = drawing(-1);
+    struct gen good = {.prompt = "good", .max_tokens = 60, .logprobs = true},
+               bad = {.prompt = "bad\xc8", .max_tokens = 60};
+    struct rig r;
+
+    (void)state;
+    m->bad_after = FAKE_BYTE(0xc8);
+    r = rig_new(m, 8);
+    generate(&r, 1, &good);
+    generate(&r, 2, &bad);
+    run(&r);
+    assert_int_equal(r.a[2].rc, RC_INTERNAL);
+    assert_non_null(strstr(r.a[2].err.msg, "not finite"));
+    equals_alone(&r, 1, "good", 60);
+    rig_free(&r);
+}
+
+/* be_sync says again that the context is gone: the worker ends, and tells no task that it
+ * failed, so that the front may try it elsewhere. */
+static void a_lost_device_ends_the_worker_not_the_tasks(void **state)
+{
+    static const struct be_fail_plan lost = {.op_at = 1, .n_op_fails = 1000, .op_rc = RC_INTERNAL};
+    const struct be_opts o = {.backend = "fail", .n_threads = 1};
+    struct gen g = {.prompt = "p", .max_tokens = 5};
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl *m = fake_new(512, 4, 64);
+    struct be_ctx *be = NULL;
+    struct rig r;
+
+    (void)state;
+    assert_int_equal(be_ctx_new(&be, &o, &err), RC_OK);
+    r = rig_new_on(m, be, 8);
+    m->fail_pass = true;
+    generate(&r, 1, &g);
+    run(&r); /* the device lives: the task fails */
+    assert_int_equal(r.a[1].rc, RC_INTERNAL);
+    generate(&r, 2, &g);
+    be_fail_set(be, &lost);
+    assert_int_equal(wrk_engine_step(r.e, &err), RC_INTERNAL);
+    assert_non_null(strstr(err.msg, "the device is lost: pass of"));
+    read_all(&r);
+    assert_int_equal(r.a[2].ended, 0);
+    rig_free(&r);
+    be_ctx_free(&be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1125,6 +1268,10 @@ int main(void)
         cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),
         cmocka_unit_test(a_long_text_neither_stops_others_nor_hides_its_cancel),
         cmocka_unit_test(tokenize_and_detokenize),
+        cmocka_unit_test(the_device_draws_the_same_alone_and_in_company),
+        cmocka_unit_test(rows_the_device_gives_back_are_drawn_by_the_host),
+        cmocka_unit_test(a_bad_row_on_the_device_ends_its_task_alone),
+        cmocka_unit_test(a_lost_device_ends_the_worker_not_the_tasks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
