@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cuda/be_cuda_drv.h"
+
 #define DEVICES_MAX 63
 #define PATHS_MAX 48
 
@@ -100,10 +102,13 @@ bool wrk_device_word(struct wrk_device *d, const char *arg)
 
 void wrk_device_env(struct wrk_device *d)
 {
-    if (!d->cuda_library)
-        d->cuda_library = getenv("INFERD_CUDA_LIBRARY");
-    if (!d->nvrtc_library)
-        d->nvrtc_library = getenv("INFERD_NVRTC_LIBRARY");
+    const char *cuda = getenv("INFERD_CUDA_LIBRARY"), *nvrtc = getenv("INFERD_NVRTC_LIBRARY");
+
+    /* copies: the sandbox wipes the environment itself; they live as long as the process */
+    if (!d->cuda_library && cuda && *cuda)
+        d->cuda_library = strdup(cuda);
+    if (!d->nvrtc_library && nvrtc && *nvrtc)
+        d->nvrtc_library = strdup(nvrtc);
 }
 
 const char *wrk_device_backend(const struct wrk_device *d)
@@ -160,13 +165,10 @@ static const char *const read_only[] = {
     "/proc/driver/nvidia-uvm",
     "/proc/driver/nvidia-caps",
     "/proc/sys/vm",
-    "/sys/bus/pci",
-    "/sys/devices/pci0000:00",
-    "/sys/devices/system/cpu",
-    "/sys/devices/system/node",
-    "/sys/devices/system/memory",
-    "/sys/module/nvidia",
-    "/sys/module/nvidia_uvm",
+    "/sys/bus", /* which devices and memory this machine has, and where */
+    "/sys/class",
+    "/sys/devices",
+    "/sys/module",
     "/dev/zero",
     "/dev/urandom",
 };
@@ -179,6 +181,8 @@ static const char *const early[] = {
     "libnvidia-ptxjitcompiler.so.1",
     "libnvidia-nvvm.so.4",
 };
+/* The same for products of f16 (be_cuda_lt.c takes the first it finds). */
+static const char *const early_f16[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
 struct paths {
     const char *list[PATHS_MAX + DEVICES_MAX + 2];
@@ -212,12 +216,42 @@ struct opening {
     struct rc_err *why;
 };
 
-static void name_library(const char *var, const char *path)
+void wrk_device_export(const struct wrk_device *d)
 {
-    if (path && *path)
-        setenv(var, path, 1);
-    else
-        unsetenv(var);
+    if (d->cuda_library)
+        setenv("INFERD_CUDA_LIBRARY", d->cuda_library, 1);
+    if (d->nvrtc_library)
+        setenv("INFERD_NVRTC_LIBRARY", d->nvrtc_library, 1);
+}
+
+/* NVRTC finds its second half (libnvrtc-builtins) by a name of its version when it first
+ * compiles: let it do so now. */
+static void warm_compiler(void)
+{
+    static const char text[] = "extern \"C\" __global__ void inferd_warm() {}\n";
+    struct be_cuda_nvrtc *n = NULL;
+    uint8_t *image = NULL;
+    size_t size = 0;
+    char log[256];
+
+    if (be_cuda_nvrtc_open(&n, NULL) == RC_OK)
+        (void)be_cuda_nvrtc_compile(n, text, "compute_75", &image, &size, log, sizeof(log), NULL);
+    free(image);
+}
+
+static void open_libraries(const struct wrk_device *d)
+{
+    size_t n = sizeof(early) / sizeof(early[0]);
+
+    for (size_t i = 0; i < n; i++)
+        (void)dlopen(early[i], RTLD_NOW | RTLD_LOCAL);
+    n = sizeof(early_f16) / sizeof(early_f16[0]);
+    if (d->compute && strcmp(d->compute, "f16") == 0 &&
+        !(d->library && strcmp(d->library, "off") == 0))
+        for (size_t i = 0; i < n && !dlopen(early_f16[i], RTLD_NOW | RTLD_LOCAL); i++)
+            ;
+    if (jit_on(d))
+        warm_compiler();
 }
 
 /* Between Landlock and the system call filter. */
@@ -227,11 +261,13 @@ static void open_device(void *user)
     struct be_opts opts = {.n_threads = o->in->n_threads, .no_spin = o->in->no_spin};
 
     wrk_device_opts(o->d, &opts);
-    name_library("INFERD_CUDA_LIBRARY", o->d->cuda_library);
-    name_library("INFERD_NVRTC_LIBRARY", o->d->nvrtc_library);
+    if (o->in->mode == WRK_SANDBOX_OFF) { /* else the environment is empty here */
+        unsetenv("INFERD_CUDA_LIBRARY");
+        unsetenv("INFERD_NVRTC_LIBRARY");
+    }
+    wrk_device_export(o->d);
     setenv("CUDA_CACHE_DISABLE", "1", 1); /* it would want to write below a home */
-    for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
-        (void)dlopen(early[i], RTLD_NOW | RTLD_GLOBAL);
+    open_libraries(o->d);
     if (be_ctx_new(&o->be, &opts, o->why) != RC_OK)
         o->be = NULL;
 }
