@@ -53,6 +53,8 @@ static const struct {
     [BE_KOP_ARGMAX] = {"kx_argmax", ROWS | K},
     [BE_KOP_SAMPLE] = {"kx_sample", ROWS | K},
     [BE_KOP_CONVERT] = {"kx_convert", ROWS | K},
+    [BE_KOP_ARGMAX_PART] = {"kx_argmax_part", ROWS | K},
+    [BE_KOP_SAMPLE_PART] = {"kx_sample_part", ROWS | K},
 };
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))
 
@@ -77,9 +79,10 @@ static bool uses_weight(unsigned op)
     return op == BE_KOP_LINEAR || op == BE_KOP_EMBED || op == BE_KOP_REPACK || op == BE_KOP_QUANT;
 }
 
-static bool uses_kv(unsigned op)
+static bool uses_kv(const struct be_kplan_req *r)
 {
-    return op == BE_KOP_ATTN || op == BE_KOP_KV_WRITE;
+    return r->op == BE_KOP_ATTN || r->op == BE_KOP_KV_WRITE ||
+           (r->op == BE_KOP_ROPE && r->fused_kv);
 }
 
 static bool has_zero_dim(const struct be_kplan_req *r)
@@ -87,7 +90,8 @@ static bool has_zero_dim(const struct be_kplan_req *r)
     uint8_t d = ops[r->op].dims;
 
     return ((d & ROWS) && !r->rows) || ((d & K) && !r->k) || ((d & N) && !r->n) ||
-           ((d & HEAD) && !r->head_dim) || ((d & QH) && !r->q_heads) || ((d & KVH) && !r->kv_heads);
+           ((d & HEAD) && !r->head_dim) || ((d & QH) && !r->q_heads) ||
+           ((d & KVH || r->fused_kv) && !r->kv_heads);
 }
 
 static bool has_storage(const struct be_kplan_req *r)
@@ -98,7 +102,7 @@ static bool has_storage(const struct be_kplan_req *r)
         if (r->op == BE_KOP_QUANT && be_dtype_block(r->wfmt) == 1)
             return false; /* products of floats take floats */
     }
-    if (uses_kv(r->op)) {
+    if (uses_kv(r)) {
         if (r->kv_dtype != BE_F32 && r->kv_dtype != BE_F16 && r->kv_dtype != BE_Q8_0)
             return false;
         if (r->head_dim % be_dtype_block(r->kv_dtype))
@@ -111,7 +115,8 @@ static bool op_possible(const struct be_kplan_req *r)
 {
     if (!op_known(r->op))
         return false;
-    if (r->op == BE_KOP_LINEAR && (unsigned)r->epi > BE_EPI_GEGLU)
+    if ((r->op == BE_KOP_LINEAR && (unsigned)r->epi > BE_EPI_GEGLU) ||
+        (r->fused_kv && r->op != BE_KOP_ROPE))
         return false;
     if (r->op == BE_KOP_ATTN_PACKED && r->act != BE_KACT_F32 && r->act != BE_KACT_F16)
         return false;
@@ -154,7 +159,8 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
         snprintf(out, 64, "kx_attn_packed_%s_%s", dim, r->act == BE_KACT_F16 ? "f16" : "f32");
         break;
     default:
-        snprintf(out, 64, "%s", ops[r->op].name);
+        snprintf(out, 64, "%s%s", ops[r->op].name,
+                 r->op == BE_KOP_ROPE && r->fused_kv ? "_kv" : "");
         break;
     }
 }
@@ -194,7 +200,7 @@ static bool shape_fits(const struct be_kentry *e, const struct be_kplan_req *r)
            (!(dims & N) || in_dim(&d->n, r->n)) &&
            (!(dims & HEAD) || in_dim(&d->head_dim, r->head_dim)) &&
            (!(dims & QH) || in_dim(&d->q_heads, r->q_heads)) &&
-           (!(dims & KVH) || in_dim(&d->kv_heads, r->kv_heads));
+           (!(dims & KVH || r->fused_kv) || in_dim(&d->kv_heads, r->kv_heads));
 }
 
 static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
@@ -213,6 +219,8 @@ static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
         return false;
     if (r->op == BE_KOP_ATTN &&
         (d->kv_dtype != r->kv_dtype || (d->phase == BE_KPHASE_SPLIT) != r->split))
+        return false;
+    if (r->op == BE_KOP_ROPE && (d->kv_paged != 0) != r->fused_kv)
         return false;
     if (r->op == BE_KOP_ATTN_PACKED && d->act != BE_KACT_ANY && d->act != r->act)
         return false;

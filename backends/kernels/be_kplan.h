@@ -8,8 +8,8 @@
  * Names are a convention between planner and families:
  *   kx_linear_<format>_{mv,ext,mm}[_geglu]   kx_linear_<f16|bf16|f32>_fast_mm[_geglu]
  *   kx_repack_<format>   kx_embed_<format>   kx_attn_{d<dim>,any}_<kv>_{pass,split}
- *   kx_attn_merge   kx_attn_packed_{d<dim>,any}_{f32,f16}   kx_<operation> for the rest
- * Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
+ *   kx_attn_merge   kx_attn_packed_{d<dim>,any}_{f32,f16}   kx_rope_kv   kx_<operation> for the
+ * rest Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
  */
 #ifndef INFERD_BE_KPLAN_H
 #define INFERD_BE_KPLAN_H
@@ -41,6 +41,7 @@ struct be_kplan_req {
     uint32_t rows, k, n;    /* rows of this launch; columns; outputs of a LINEAR */
     uint32_t head_dim, q_heads, kv_heads;
     bool split;    /* ATTN: partial results for the merge */
+    bool fused_kv; /* ROPE: with the cache write of the turned keys */
     uint32_t arch; /* the device's, 75 and up */
     bool disabled; /* this backend, or kernels as such, are switched off */
 };
