@@ -25,10 +25,15 @@ const char *be_kplan_why_name(enum be_kplan_why w)
 
 enum be_kclass be_kplan_class(uint32_t n_rows)
 {
-    return n_rows <= 1 ? BE_KCLASS_MV : n_rows <= 8 ? BE_KCLASS_EXT : BE_KCLASS_MM;
+    return n_rows <= 1    ? BE_KCLASS_MV
+           : n_rows <= 8  ? BE_KCLASS_EXT
+           : n_rows <= 64 ? BE_KCLASS_MM
+                          : BE_KCLASS_BIG;
 }
 
-static const char *const class_names[] = {"mv", "ext", "mm"};
+static const char *const class_names[BE_KCLASS_COUNT] = {"mv", "ext", "mm", "big"};
+static const char *const fast_names[BE_KCLASS_COUNT] = {"fast_few", "fast_few", "fast_mm",
+                                                        "fast_mm"};
 
 /* Operations whose kernel has one name, and which dimensions a launch must have. */
 enum { ROWS = 1, K = 2, N = 4, HEAD = 8, QH = 16, KVH = 32 };
@@ -127,11 +132,12 @@ static bool op_possible(const struct be_kplan_req *r)
     return true;
 }
 
-/* Products on tensor cores with rounded operands: large row counts of float weights. */
-static bool wants_fast(const struct be_kplan_req *r)
+static void linear_name(const struct be_kplan_req *r, const char *cls, char out[64])
 {
-    return r->numerics == BE_KNUM_FAST && be_dtype_block(r->wfmt) == 1 &&
-           be_kplan_class(r->rows) == BE_KCLASS_MM;
+    char fmt[16];
+
+    fmt_word(r->wfmt, fmt);
+    snprintf(out, 64, "kx_linear_%s_%s%s", fmt, cls, r->epi == BE_EPI_GEGLU ? "_geglu" : "");
 }
 
 static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
@@ -143,8 +149,7 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
     snprintf(dim, sizeof(dim), any_dim ? "any" : "d%u", r->head_dim);
     switch (r->op) {
     case BE_KOP_LINEAR:
-        snprintf(out, 64, "kx_linear_%s%s_%s%s", fmt, wants_fast(r) ? "_fast" : "",
-                 class_names[be_kplan_class(r->rows)], r->epi == BE_EPI_GEGLU ? "_geglu" : "");
+        linear_name(r, class_names[be_kplan_class(r->rows)], out);
         break;
     case BE_KOP_REPACK:
         snprintf(out, 64, "kx_repack_%s", fmt);
@@ -188,16 +193,19 @@ static bool rows_class_fits(uint8_t c, uint32_t rows)
     }
 }
 
-/* Dimensions only: the name settled the rest. A mat-mat kernel may be used at any row count above
- * its minimum. */
-static bool shape_fits(const struct be_kentry *e, const struct be_kplan_req *r)
+static bool rows_fit(const struct be_kentry *e, const struct be_kplan_req *r)
+{
+    return !(ops[r->op].dims & ROWS) ||
+           (in_dim(&e->desc.rows, r->rows) && rows_class_fits(e->desc.rows_class, r->rows));
+}
+
+/* The other dimensions; the name settled the rest. */
+static bool cols_fit(const struct be_kentry *e, const struct be_kplan_req *r)
 {
     const struct be_kdesc *d = &e->desc;
     uint8_t dims = ops[r->op].dims;
 
-    return (!(dims & ROWS) || in_dim(&d->rows, r->rows)) &&
-           rows_class_fits(d->rows_class, r->rows) && (!(dims & K) || in_dim(&d->k, r->k)) &&
-           (!(dims & N) || in_dim(&d->n, r->n)) &&
+    return (!(dims & K) || in_dim(&d->k, r->k)) && (!(dims & N) || in_dim(&d->n, r->n)) &&
            (!(dims & HEAD) || in_dim(&d->head_dim, r->head_dim)) &&
            (!(dims & QH) || in_dim(&d->q_heads, r->q_heads)) &&
            (!(dims & KVH || r->fused_kv) || in_dim(&d->kv_heads, r->kv_heads));
@@ -215,7 +223,7 @@ static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
     if (r->op == BE_KOP_LINEAR &&
         (d->epi == 0xff ? r->epi == BE_EPI_GEGLU : d->epi != (uint8_t)r->epi))
         return false;
-    if (r->op == BE_KOP_LINEAR && (d->numerics == BE_KNUM_FAST) != wants_fast(r))
+    if (r->op == BE_KOP_LINEAR && d->numerics != r->numerics)
         return false;
     if (r->op == BE_KOP_ATTN &&
         (d->kv_dtype != r->kv_dtype || (d->phase == BE_KPHASE_SPLIT) != r->split))
@@ -229,7 +237,7 @@ static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
 
 bool be_kplan_serves(const struct be_kentry *e, const struct be_kplan_req *r)
 {
-    return op_possible(r) && formats_fit(e, r) && shape_fits(e, r);
+    return op_possible(r) && formats_fit(e, r) && rows_fit(e, r) && cols_fit(e, r);
 }
 
 static const struct be_kentry *find(const struct be_kfamily *const *families, const char *name)
@@ -273,16 +281,64 @@ static const struct be_kentry *find_exact(const struct be_kfamily *const *famili
 
 /* The entry of that name, if this device and shape may use it. */
 static enum be_kplan_why try_name(const struct be_kfamily *const *families,
-                                  const struct be_kplan_req *r, struct be_kplan *out)
+                                  const struct be_kplan_req *r, bool any_rows, struct be_kplan *out)
 {
     const struct be_kentry *e = find(families, out->name);
 
     if (!e || !e->production || e->min_arch > r->arch || !formats_fit(e, r))
         return BE_KPLAN_MISSING_KERNEL;
-    if (!shape_fits(e, r))
+    if (!cols_fit(e, r) || !(any_rows || rows_fit(e, r)))
         return BE_KPLAN_UNPROFITABLE_SHAPE;
     out->bucket = e;
     return BE_KPLAN_OK;
+}
+
+/* Class c's kernel, else a neighbour's, the smaller first: each is right for any number of rows. */
+static enum be_kplan_why try_classes(const struct be_kfamily *const *families,
+                                     const struct be_kplan_req *r, const char *const *words,
+                                     struct be_kplan *out)
+{
+    int own = (int)be_kplan_class(r->rows);
+    enum be_kplan_why why, first = BE_KPLAN_OK;
+
+    for (int i = 0; i < BE_KCLASS_COUNT; i++) {
+        linear_name(r, words[i <= own ? own - i : i], out->name);
+        why = try_name(families, r, true, out);
+        if (why == BE_KPLAN_OK)
+            return why;
+        first = i == 0 || why == BE_KPLAN_UNPROFITABLE_SHAPE ? why : first;
+    }
+    linear_name(r, words[own], out->name); /* the name that should have been there */
+    return first;
+}
+
+/* Fast is a permission, not a demand; but its bits differ, and a row's bits may not depend on how
+ * many rows stand beside it: a weight is multiplied fast at all row counts or at none. */
+static enum be_kplan_why try_linear(const struct be_kfamily *const *families,
+                                    const struct be_kplan_req *r, struct be_kplan_req *eff,
+                                    struct be_kplan *out)
+{
+    if (r->numerics == BE_KNUM_FAST && be_dtype_block(r->wfmt) == 1 &&
+        try_classes(families, r, fast_names, out) == BE_KPLAN_OK)
+        return BE_KPLAN_OK;
+    eff->numerics = BE_KNUM_EXACT;
+    return try_classes(families, eff, class_names, out);
+}
+
+static enum be_kplan_why try_all(const struct be_kfamily *const *families,
+                                 const struct be_kplan_req *r, struct be_kplan_req *eff,
+                                 struct be_kplan *out)
+{
+    enum be_kplan_why why;
+
+    if (r->op == BE_KOP_LINEAR)
+        return try_linear(families, r, eff, out);
+    name_of(r, false, out->name);
+    why = try_name(families, r, false, out);
+    if (why == BE_KPLAN_OK || (r->op != BE_KOP_ATTN && r->op != BE_KOP_ATTN_PACKED))
+        return why;
+    name_of(r, true, out->name);
+    return try_name(families, r, false, out);
 }
 
 void be_kplan_make(const struct be_kfamily *const *families, const struct be_kplan_req *r,
@@ -301,17 +357,7 @@ void be_kplan_make(const struct be_kfamily *const *families, const struct be_kpl
         out->why = BE_KPLAN_WRONG_STORAGE;
     if (out->why != BE_KPLAN_OK)
         return;
-    name_of(&eff, false, out->name);
-    out->why = try_name(families, &eff, out);
-    if (out->why != BE_KPLAN_OK && (r->op == BE_KOP_ATTN || r->op == BE_KOP_ATTN_PACKED)) {
-        name_of(&eff, true, out->name);
-        out->why = try_name(families, &eff, out);
-    } else if (out->why != BE_KPLAN_OK && r->op == BE_KOP_LINEAR && wants_fast(r)) {
-        /* fast is a permission, not a demand: the exact kernel serves too */
-        eff.numerics = BE_KNUM_EXACT;
-        name_of(&eff, false, out->name);
-        out->why = try_name(families, &eff, out);
-    }
+    out->why = try_all(families, r, &eff, out);
     out->exact = find_exact(families, &eff);
     if (out->exact && out->bucket && is_exact(out->bucket))
         out->exact = NULL; /* nothing more exact than the kernel itself */

@@ -6,7 +6,7 @@
  * reason; the backend then takes the reference route or refuses the load.
  *
  * Names are a convention between planner and families:
- *   kx_linear_<format>_{mv,ext,mm}[_geglu]   kx_linear_<f16|bf16|f32>_fast_mm[_geglu]
+ *   kx_linear_<format>_{mv,ext,mm,big}[_geglu]   kx_linear_<f16|bf16|f32>_fast_{few,mm}[_geglu]
  *   kx_repack_<format>   kx_embed_<format>   kx_attn_{d<dim>,any}_<kv>_{pass,split}
  *   kx_attn_merge   kx_attn_packed_{d<dim>,any}_{f32,f16}   kx_rope_kv   kx_<operation> for the
  * rest Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
@@ -27,8 +27,8 @@ enum be_kplan_why {
 };
 const char *be_kplan_why_name(enum be_kplan_why w); /* "wrong_storage" */
 
-enum be_kclass { BE_KCLASS_MV, BE_KCLASS_EXT, BE_KCLASS_MM };
-/* Rows 1, 2 to 8, 9 and more. n > 0. */
+enum be_kclass { BE_KCLASS_MV, BE_KCLASS_EXT, BE_KCLASS_MM, BE_KCLASS_BIG, BE_KCLASS_COUNT };
+/* Rows 1, 2 to 8, 9 to 64, 65 and more. n > 0. */
 enum be_kclass be_kplan_class(uint32_t n_rows);
 
 struct be_kplan_req {

@@ -35,13 +35,19 @@
 static const struct be_kentry entries[] = {
     LIN("kx_linear_q4_k_mv", 75, BE_Q4_K, BE_KROWS_1, 1, 1, 256),
     LIN("kx_linear_q4_k_ext", 75, BE_Q4_K, BE_KROWS_2_8, 2, 8, 256),
-    LIN("kx_linear_q4_k_mm", 75, BE_Q4_K, BE_KROWS_ANY, 9, 1 << 20, 256),
+    LIN("kx_linear_q4_k_mm", 75, BE_Q4_K, BE_KROWS_9_64, 9, 64, 256),
+    LIN("kx_linear_q4_k_big", 80, BE_Q4_K, BE_KROWS_65, 65, 1 << 20, 256),
+    LIN("kx_linear_q5_0_ext", 75, BE_Q5_0, BE_KROWS_2_8, 2, 8, 32),
     E("kx_linear_q4_k_mv_geglu", 75, .op = BE_KOP_LINEAR, .wfmt = BE_Q4_K, .epi = BE_EPI_GEGLU,
       .rows = {1, 1, 1, 0}, .k = COLS(256), .n = OUTS),
     E("kx_q4_k_mv_2560", 75, .op = BE_KOP_LINEAR, .wfmt = BE_Q4_K, .epi = 0xff,
       .rows_class = BE_KROWS_1, .rows = {1, 1, 1, 0}, .k = FIX(2560), .n = FIX(2048)),
     LIN("kx_linear_f16_mm", 75, BE_F16, BE_KROWS_ANY, 9, 1 << 20, 1),
     LIN("kx_linear_f16_mv", 75, BE_F16, BE_KROWS_1, 1, 1, 1),
+    LIN("kx_linear_bf16_mv", 75, BE_BF16, BE_KROWS_1, 1, 1, 1),
+    LIN("kx_linear_bf16_fast_few", 80, BE_BF16, BE_KROWS_ANY, 1, 64, 1, .numerics = BE_KNUM_FAST),
+    LIN("kx_linear_bf16_fast_mm", 80, BE_BF16, BE_KROWS_ANY, 65, 1 << 20, 8,
+        .numerics = BE_KNUM_FAST),
     LIN("kx_linear_f16_fast_mm", 80, BE_F16, BE_KROWS_ANY, 9, 1 << 20, 8, .numerics = BE_KNUM_FAST),
     E("kx_q8_0_mv_64", 75, .op = BE_KOP_LINEAR, .wfmt = BE_Q8_0, .epi = 0xff,
       .rows_class = BE_KROWS_1, .rows = {1, 1, 1, 0}, .k = FIX(64), .n = FIX(64)),
@@ -112,7 +118,16 @@ static const struct {
     {"2 rows are a small batch", L(BE_Q4_K, 2, 256, 7), 0, "kx_linear_q4_k_ext", NULL},
     {"8 rows too", L(BE_Q4_K, 8, 256, 7), 0, "kx_linear_q4_k_ext", NULL},
     {"9 rows are a mat-mat", L(BE_Q4_K, 9, 256, 7), 0, "kx_linear_q4_k_mm", NULL},
-    {"64 and 65 too", L(BE_Q4_K, 65, 256, 7), 0, "kx_linear_q4_k_mm", NULL},
+    {"64 rows too", L(BE_Q4_K, 64, 256, 7), 0, "kx_linear_q4_k_mm", NULL},
+    {"65 rows are big", L(BE_Q4_K, 65, 256, 7), 0, "kx_linear_q4_k_big", NULL},
+    {"big on an old device",
+     {.op = BE_KOP_LINEAR, .wfmt = BE_Q4_K, .rows = 65, .k = 256, .n = 7, .arch = 75},
+     0,
+     "kx_linear_q4_k_mm",
+     NULL},
+    {"a class without a kernel takes its neighbour's", L(BE_Q5_0, 99, 32, 7), 0,
+     "kx_linear_q5_0_ext", NULL},
+    {"or the next larger", L(BE_Q5_0, 1, 32, 7), 0, "kx_linear_q5_0_ext", NULL},
     {"bundled for the very shape", L(BE_Q4_K, 1, 2560, 2048), 0, "kx_linear_q4_k_mv",
      "kx_q4_k_mv_2560"},
     {"not for its neighbour", L(BE_Q4_K, 1, 2560, 2049), 0, "kx_linear_q4_k_mv", NULL},
@@ -120,7 +135,7 @@ static const struct {
     {"a run-time epilogue", L(BE_Q4_K, 1, 256, 7, .epi = BE_EPI_ADD), 0, "kx_linear_q4_k_mv", NULL},
     {"geglu has a kernel of its own", L(BE_Q4_K, 1, 256, 7, .epi = BE_EPI_GEGLU), 0,
      "kx_linear_q4_k_mv_geglu", NULL},
-    {"which may be missing", L(BE_Q4_K, 2, 256, 7, .epi = BE_EPI_GEGLU), BE_KPLAN_MISSING_KERNEL,
+    {"which may be missing", L(BE_Q5_0, 2, 32, 7, .epi = BE_EPI_GEGLU), BE_KPLAN_MISSING_KERNEL,
      NULL, NULL},
     {"unknown epilogue", L(BE_Q4_K, 1, 256, 7, .epi = 9), BE_KPLAN_UNSUPPORTED_OP, NULL, NULL},
     {"no rows", L(BE_Q4_K, 0, 256, 7), BE_KPLAN_UNPROFITABLE_SHAPE, NULL, NULL},
@@ -136,10 +151,17 @@ static const struct {
     {"floats, exact", L(BE_F16, 9, 64, 7), 0, "kx_linear_f16_mm", NULL},
     {"floats, fast", L(BE_F16, 9, 64, 7, .numerics = BE_KNUM_FAST), 0, "kx_linear_f16_fast_mm",
      NULL},
-    {"fast has no mat-vec of its own", L(BE_F16, 1, 64, 7, .numerics = BE_KNUM_FAST), 0,
-     "kx_linear_f16_mv", NULL},
+    {"fast for one row means fast for all", L(BE_F16, 1, 64, 7, .numerics = BE_KNUM_FAST), 0,
+     "kx_linear_f16_fast_mm", NULL},
     {"fast where it does not fit", L(BE_F16, 9, 63, 7, .numerics = BE_KNUM_FAST), 0,
      "kx_linear_f16_mm", NULL},
+    {"nor for one row", L(BE_F16, 1, 63, 7, .numerics = BE_KNUM_FAST), 0, "kx_linear_f16_mv", NULL},
+    {"fast, few rows", L(BE_BF16, 1, 64, 7, .numerics = BE_KNUM_FAST), 0, "kx_linear_bf16_fast_few",
+     NULL},
+    {"fast, many rows", L(BE_BF16, 65, 64, 7, .numerics = BE_KNUM_FAST), 0,
+     "kx_linear_bf16_fast_mm", NULL},
+    {"fast, many rows, only few fits", L(BE_BF16, 65, 63, 7, .numerics = BE_KNUM_FAST), 0,
+     "kx_linear_bf16_fast_few", NULL},
     {"fast on an old device",
      {.op = BE_KOP_LINEAR,
       .wfmt = BE_F16,
@@ -273,11 +295,20 @@ static void classes(void **state)
     static const struct {
         uint32_t n;
         enum be_kclass c;
-    } c[] = {{1, BE_KCLASS_MV},  {2, BE_KCLASS_EXT}, {8, BE_KCLASS_EXT},        {9, BE_KCLASS_MM},
-             {64, BE_KCLASS_MM}, {65, BE_KCLASS_MM}, {UINT32_MAX, BE_KCLASS_MM}};
+    } c[] = {{1, BE_KCLASS_MV},  {2, BE_KCLASS_EXT},  {8, BE_KCLASS_EXT},         {9, BE_KCLASS_MM},
+             {64, BE_KCLASS_MM}, {65, BE_KCLASS_BIG}, {UINT32_MAX, BE_KCLASS_BIG}};
 
     for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++)
         assert_int_equal(be_kplan_class(c[i].n), c[i].c);
+}
+
+static const struct be_kentry *by_name(const char *name)
+{
+    for (uint32_t i = 0; i < count(); i++)
+        if (strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    fail_msg("no entry '%s'", name);
+    return NULL;
 }
 
 static void exact_copies_have_fixed_dimensions(void **state)
@@ -304,9 +335,9 @@ static void exact_copies_have_fixed_dimensions(void **state)
     assert_false(be_kplan_exact(&e, &r, &again)); /* nothing left to fix */
     r.rows = 2;
     assert_false(be_kplan_exact(&entries[0], &r, &again)); /* another row class */
-    assert_true(be_kplan_exact(&entries[9], &a, &e));
+    assert_true(be_kplan_exact(by_name("kx_attn_any_f16_pass"), &a, &e));
     assert_true(e.desc.q_heads.fixed && e.desc.q_heads.max == 8 && e.desc.kv_heads.max == 2);
-    assert_true(be_kplan_exact(&entries[14], &n, &e));
+    assert_true(be_kplan_exact(by_name("kx_rms_norm"), &n, &e));
     assert_true(e.desc.k.fixed && e.desc.k.max == 640);
 }
 
