@@ -194,7 +194,7 @@ enum be_cuda_k {
 };
 
 struct be_cuda_lib {
-    const char *name; /* the catalog's */
+    const struct be_kart *art;
     cu_mod mod;
 };
 

@@ -16,9 +16,10 @@
 #define JIT_ERROR_LOG 5
 #define JIT_ERROR_LOG_BYTES 6
 
-static enum rc lib_load(struct be_cuda_ctx *c, const char *name, cu_mod *out, struct rc_err *err)
+static enum rc lib_load(struct be_cuda_ctx *c, const struct be_kentry *e, cu_mod *out,
+                        struct rc_err *err)
 {
-    const struct be_kart *a;
+    const struct be_kart *a = be_kart_entry(e->lib, e->name, c->arch);
     char log[1024] = "";
     int opts[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof(log)};
@@ -26,29 +27,28 @@ static enum rc lib_load(struct be_cuda_ctx *c, const char *name, cu_mod *out, st
     int code;
     enum rc rc;
 
+    if (!a) {
+        c->ks.missing_artifacts++;
+        return rc_fail_what(err, RC_NOT_FOUND, e->name,
+                            "kernel '%s' of library '%s' has no artifact for sm_%u in this build",
+                            e->name, e->lib, c->arch);
+    }
     for (uint32_t i = 0; i < c->n_libs; i++)
-        if (strcmp(c->lib[i].name, name) == 0) {
+        if (c->lib[i].art == a) {
             *out = c->lib[i].mod;
             return RC_OK;
         }
     if (c->n_libs == BE_CUDA_LIBS)
-        return rc_fail(err, RC_INTERNAL, "kernel library '%s': more than %u of them", name,
+        return rc_fail(err, RC_INTERNAL, "kernel library '%s': more than %u of them", e->lib,
                        BE_CUDA_LIBS);
-    a = be_kart_find(name, BE_KART_PTX, c->arch);
-    if (!a) {
-        c->ks.missing_artifacts++;
-        return rc_fail_what(err, RC_NOT_FOUND, name,
-                            "kernel library '%s' has no artifact for sm_%u in this build", name,
-                            c->arch);
-    }
     code = c->d->mod_load(&mod, a->data, 2, opts, values);
     if (code != 0) {
         c->ks.wiring_failures++;
         rc = be_cuda_do(c, code, "loading a kernel library", err);
-        rc_wrap(err, "'%s' (%.200s)", name, log[0] ? log : "no log");
+        rc_wrap(err, "'%s' (%.200s)", e->lib, log[0] ? log : "no log");
         return rc;
     }
-    c->lib[c->n_libs++] = (struct be_cuda_lib){name, mod};
+    c->lib[c->n_libs++] = (struct be_cuda_lib){a, mod};
     *out = mod;
     return RC_OK;
 }
@@ -77,7 +77,7 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
         return rc_fail_what(err, RC_UNSUPPORTED, e->name,
                             "kernel '%s' needs sm_%u, this device is sm_%u", e->name, e->min_arch,
                             c->arch);
-    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, e->lib, &mod, err)) != RC_OK)
+    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, e, &mod, err)) != RC_OK)
         return rc;
     rc = be_cuda_do(c, c->d->mod_fn(&fn, mod, e->name), "finding a kernel", err);
     if (rc != RC_OK) {

@@ -48,6 +48,29 @@ const struct be_kart *be_kart_find(const char *lib, enum be_kart_kind kind, uint
     return best;
 }
 
+bool be_kart_has_entry(const struct be_kart *ptx, const char *name)
+{
+    static const char word[] = ".entry ";
+    size_t n = strlen(name);
+    const char *p = ptx->data;
+
+    while ((p = strstr(p, word))) {
+        p += sizeof(word) - 1;
+        if (strncmp(p, name, n) == 0 && (p[n] == '(' || p[n] == ' ' || p[n] == '\n'))
+            return true;
+    }
+    return false;
+}
+
+const struct be_kart *be_kart_entry(const char *lib, const char *name, uint32_t arch)
+{
+    const struct be_kart *a = be_kart_find(lib, BE_KART_PTX, arch);
+
+    while (a && !be_kart_has_entry(a, name))
+        a = a->arch ? be_kart_find(lib, BE_KART_PTX, a->arch - 1) : NULL;
+    return a;
+}
+
 /* ------------------------------------------------------------- verification */
 
 /* One file record of the manifest against the embedded bytes. */

@@ -29,6 +29,12 @@ struct be_kart {
 };
 /* Embedded artifact or NULL. For PTX: the one with the highest arch <= the asked. */
 const struct be_kart *be_kart_find(const char *lib, enum be_kart_kind kind, uint32_t arch);
+/* The PTX that defines this entry point of a library, the highest arch <= the asked; NULL. A
+ * library's sm_80 PTX holds only what needs sm_80 or is better there, the rest is in its sm_75 PTX:
+ * a module of kernels nobody launches would be compiled by the driver at each load. */
+const struct be_kart *be_kart_entry(const char *lib, const char *name, uint32_t arch);
+/* Does the PTX define that entry point? */
+bool be_kart_has_entry(const struct be_kart *ptx, const char *name);
 const struct be_kart *be_kart_at(uint32_t i); /* NULL past the end */
 /* Every embedded artifact against the embedded manifest (hashes, number of files, every catalog
  * entry present). Cheap enough for start: run once by the cuda context. */

@@ -25,7 +25,7 @@ enum rc be_kart_verify_set(const struct be_kart_file *files,
 struct be_klib {
     const char *name;
     const struct be_kfamily *family;
-    bool sm75, sm80; /* an entry for every part; an entry that needs or gains from sm_80 */
+    bool sm75, sm80; /* some entry runs on every part; some needs sm_80 or gains from it */
 };
 /* Sorted by name; caller frees *out. */
 enum rc be_klib_list(const struct be_kfamily *const *families, struct be_klib **out, size_t *n,
@@ -33,6 +33,9 @@ enum rc be_klib_list(const struct be_kfamily *const *families, struct be_klib **
 enum rc be_klib_text(const struct be_kfamily *const *families, const char *lib,
                      const struct be_kentry *only, bool metal, struct be_ktext *out,
                      struct rc_err *err);
+
+/* Defined for the compiler when it makes an sm_80 artifact. */
+#define BE_KLIB_SM80_ONLY "KX_SM80_ONLY"
 
 /* The first line of a PTX artifact says what it was made from and how. */
 struct be_kptx_head {

@@ -28,7 +28,7 @@ struct be_kconf_cuda {
     cu_stream stream;
     uint32_t n_libs;
     struct {
-        const char *name;
+        const struct be_kart *art;
         cu_mod mod;
     } lib[MAX_LIBS];
     char name[128];
@@ -73,7 +73,8 @@ static enum rc dev_download(void *user, void *dst, uint64_t src, size_t n, struc
     return wait(c, c->d->d2h(dst, src, n, c->stream), "downloading a conformance case", err);
 }
 
-static enum rc lib_get(struct be_kconf_cuda *c, const char *name, cu_mod *out, struct rc_err *err)
+static enum rc lib_get(struct be_kconf_cuda *c, const struct be_kentry *e, cu_mod *out,
+                       struct rc_err *err)
 {
     static const int opts[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES};
     char log[2048] = "";
@@ -82,23 +83,24 @@ static enum rc lib_get(struct be_kconf_cuda *c, const char *name, cu_mod *out, s
     cu_mod mod = NULL;
     int code;
 
+    if (!(art = be_kart_entry(e->lib, e->name, c->arch)))
+        return rc_fail(err, RC_UNSUPPORTED, "kernel '%s' is in no PTX of library '%s' for sm_%u",
+                       e->name, e->lib, c->arch);
     for (uint32_t i = 0; i < c->n_libs; i++)
-        if (strcmp(c->lib[i].name, name) == 0) {
+        if (c->lib[i].art == art) {
             *out = c->lib[i].mod;
             return RC_OK;
         }
-    if (!(art = be_kart_find(name, BE_KART_PTX, c->arch)))
-        return rc_fail(err, RC_UNSUPPORTED, "library '%s' has no PTX for sm_%u", name, c->arch);
     if (c->n_libs == MAX_LIBS)
         return rc_fail(err, RC_INTERNAL, "more than %d kernel libraries", MAX_LIBS);
     code = c->d->mod_load(&mod, art->data, 2, (int *)opts, vals);
     if (code != 0) {
         enum rc rc = be_cuda_check(c->d, code, "loading kernels", err);
 
-        rc_wrap(err, "library '%s' (sm_%u): %.200s", name, art->arch, log);
+        rc_wrap(err, "library '%s' (sm_%u): %.200s", e->lib, art->arch, log);
         return rc == RC_NOMEM || be_cuda_sticky(code) ? rc : RC_FORMAT;
     }
-    c->lib[c->n_libs].name = art->lib;
+    c->lib[c->n_libs].art = art;
     c->lib[c->n_libs++].mod = mod;
     *out = mod;
     return RC_OK;
@@ -115,7 +117,7 @@ static enum rc dev_launch(void *user, const struct be_kentry *e, const struct be
     enum rc rc;
 
     (void)n_bytes;
-    if ((rc = lib_get(c, e->lib, &mod, err)) != RC_OK)
+    if ((rc = lib_get(c, e, &mod, err)) != RC_OK)
         return rc;
     if (c->d->mod_fn(&fn, mod, e->name) != 0)
         return rc_fail(err, RC_FORMAT, "library '%s' for sm_%u has no kernel '%s'", e->lib, c->arch,

@@ -85,34 +85,36 @@ static enum rc add_file(struct be_ktext *out, const char *name, struct rc_err *e
     return RC_OK;
 }
 
+/* What guards a kernel inside the whole library's CUDA text. */
+enum guard { ALWAYS, NEEDS_SM80, NOT_BETTER_ON_SM80 };
+
 static enum rc add_kernel(const struct be_kfamily *f, const struct be_kentry *e, bool metal,
-                          bool guard, struct be_ktext *out, struct rc_err *err)
+                          bool whole, struct be_ktext *out, struct rc_err *err)
 {
     /* The schedule is the CUDA kernel's: a Metal renderer shares the work out in its own way, and
      * its limits are checked in the text (tests/backends/test_be_kmetal.c). */
     const struct be_ktarget *t = e->min_arch >= 80 ? &be_ktarget_sm80 : &be_ktarget_sm75;
+    enum guard guard = ALWAYS;
     struct be_kir k = {0};
     char id[65];
     enum rc rc;
 
-    if ((rc = f->build(e, &k, err)) != RC_OK)
+    if ((rc = f->build(e, &k, err)) != RC_OK || (rc = be_kir_verify(&k, t, err)) != RC_OK)
         return rc;
-    /* the schedule is CUDA's: a Metal text that stages less has room to spare */
-    if (metal && k.sched.shared_bytes > t->shared_bytes)
-        k.sched.shared_bytes = t->shared_bytes;
-    if ((rc = be_kir_verify(&k, t, err)) != RC_OK)
-        return rc;
+    if (whole && !metal)
+        guard = e->min_arch > 75 ? NEEDS_SM80 : gains_from_sm80(&k) ? ALWAYS : NOT_BETTER_ON_SM80;
     be_kdesc_id(&e->desc, id);
     be_ktext_add(out, "\n/* %s: %.16s */\n", e->name, id);
-    guard = guard && e->min_arch > 75;
-    if (guard)
+    if (guard == NEEDS_SM80)
         be_ktext_add(out, "#if KX_ARCH >= %u\n", e->min_arch * 10);
+    else if (guard == NOT_BETTER_ON_SM80)
+        be_ktext_add(out, "#ifndef " BE_KLIB_SM80_ONLY "\n");
     rc = metal ? f->metal(&k, out, err) : f->cuda(&k, out, err);
     if (rc != RC_OK) {
         rc_wrap(err, "kernel '%s'", e->name);
         return rc;
     }
-    if (guard)
+    if (guard != ALWAYS)
         be_ktext_add(out, "#endif\n");
     return RC_OK;
 }
@@ -127,7 +129,7 @@ static enum rc add_kernels(const struct be_kfamily *f, const char *lib,
         return add_kernel(f, only, metal, false, out, err);
     for (uint32_t i = 0; i < f->count(); i++)
         if (strcmp(f->at(i)->lib, lib) == 0 &&
-            (rc = add_kernel(f, f->at(i), metal, !metal, out, err)) != RC_OK)
+            (rc = add_kernel(f, f->at(i), metal, true, out, err)) != RC_OK)
             return rc;
     return RC_OK;
 }

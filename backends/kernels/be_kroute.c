@@ -8,20 +8,6 @@
 
 #include <string.h>
 
-bool be_kroute_has_entry(const struct be_kart *ptx, const char *name)
-{
-    static const char word[] = ".entry ";
-    size_t n = strlen(name);
-    const char *p = ptx->data;
-
-    while ((p = strstr(p, word))) {
-        p += sizeof(word) - 1;
-        if (strncmp(p, name, n) == 0 && (p[n] == '(' || p[n] == ' ' || p[n] == '\n'))
-            return true;
-    }
-    return false;
-}
-
 static bool try_jit(const struct be_kroute_env *env, const struct be_kplan_req *r,
                     const struct be_kplan *p, struct be_kroute *out)
 {
@@ -42,12 +28,15 @@ static bool try_bundled(const struct be_kroute_env *env, const struct be_kentry 
 
     if (!e)
         return false;
-    a = env->art ? env->art(env->user, e->lib, arch) : be_kart_find(e->lib, BE_KART_PTX, arch);
+    if (env->art)
+        a = env->art(env->user, e->lib, arch);
+    else if (!(a = be_kart_entry(e->lib, e->name, arch)))
+        a = be_kart_find(e->lib, BE_KART_PTX, arch); /* there, but without this entry */
     if (!a || a->arch < e->min_arch) {
         ks->missing_artifacts++;
         return false;
     }
-    if (!be_kroute_has_entry(a, e->name)) {
+    if (!be_kart_has_entry(a, e->name)) {
         ks->wiring_failures++;
         return false;
     }

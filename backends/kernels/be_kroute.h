@@ -17,7 +17,7 @@ struct be_kroute_env {
     /* The active winner's function for an exact descriptor, or NULL. NULL: no JIT. */
     void *(*jit)(void *user, const struct be_kdesc *exact);
     bool jit_only; /* mode exact: no other route */
-    /* The embedded set; NULL: be_kart_find. */
+    /* The embedded set; NULL: be_kart_entry. */
     const struct be_kart *(*art)(void *user, const char *lib, uint32_t arch);
     /* Can a library / a hand-written kernel take this request? NULL: no. */
     bool (*library)(void *user, const struct be_kplan_req *r);
@@ -36,7 +36,5 @@ struct be_kroute {
 enum rc be_kroute_resolve(const struct be_kroute_env *env, const struct be_kplan_req *r,
                           const struct be_kplan *p, struct be_kroute *out, struct be_kstats *ks,
                           struct rc_err *err);
-/* Does the PTX define that entry point? */
-bool be_kroute_has_entry(const struct be_kart *ptx, const char *name);
 
 #endif

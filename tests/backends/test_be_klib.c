@@ -34,7 +34,9 @@ static void parts_stand_in_order(void **state)
                                        "KX_DEV float kx_exp",
                                        "kt_cap(float x",
                                        "/* kx_alpha_one: ",
+                                       "#ifndef KX_SM80_ONLY\n",
                                        "KX_KERNEL(kx_alpha_one",
+                                       "#endif\n",
                                        "/* kx_alpha_two: ",
                                        "#if KX_ARCH >= 800\n",
                                        "KX_KERNEL(kx_alpha_two",
@@ -70,6 +72,7 @@ static void only_one_kernel(void **state)
     head = strstr(p, "/* kx_alpha_two: ");
     assert_non_null(head);
     assert_null(strstr(head, "KX_ARCH"));
+    assert_null(strstr(p, "KX_SM80_ONLY"));
     free(p);
 }
 

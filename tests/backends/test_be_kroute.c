@@ -218,12 +218,12 @@ static void entry_points_are_whole_words(void **state)
         "// .entry kx_a_note\n.visible .entry kx_a_b(\n.entry kx_c (\n.entry kx_d\n(";
     struct be_kart a = {"x", BE_KART_PTX, 75, ptx, sizeof(ptx) - 1};
 
-    assert_true(be_kroute_has_entry(&a, "kx_a_b"));
-    assert_true(be_kroute_has_entry(&a, "kx_c"));
-    assert_true(be_kroute_has_entry(&a, "kx_d"));
-    assert_false(be_kroute_has_entry(&a, "kx_a"));
-    assert_false(be_kroute_has_entry(&a, "x_a_b"));
-    assert_false(be_kroute_has_entry(&a, "kx_a_b_c"));
+    assert_true(be_kart_has_entry(&a, "kx_a_b"));
+    assert_true(be_kart_has_entry(&a, "kx_c"));
+    assert_true(be_kart_has_entry(&a, "kx_d"));
+    assert_false(be_kart_has_entry(&a, "kx_a"));
+    assert_false(be_kart_has_entry(&a, "x_a_b"));
+    assert_false(be_kart_has_entry(&a, "kx_a_b_c"));
 }
 
 int main(void)
