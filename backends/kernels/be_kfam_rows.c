@@ -172,6 +172,14 @@ static const struct be_kentry entries[] = {
         EMBED(F32, "f32", 1),
     EMBED(F16, "f16", 1),
     EMBED(BF16, "bf16", 1),
+    EMBED(Q4_0, "q4_0", 32),
+    EMBED(Q4_1, "q4_1", 32),
+    EMBED(Q5_0, "q5_0", 32),
+    EMBED(Q5_1, "q5_1", 32),
+    EMBED(Q8_0, "q8_0", 32),
+    EMBED(Q4_K, "q4_k", 256),
+    EMBED(Q5_K, "q5_k", 256),
+    EMBED(Q6_K, "q6_k", 256),
 };
 #define N_ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
