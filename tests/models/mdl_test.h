@@ -196,8 +196,8 @@ static inline void tseq_free(struct tpool *p, struct tseq *s)
 
 /* Feeds n tokens of one sequence in one pass; logits of the last n_out rows are
  * copied to out (or NULL). */
-static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
-                        uint32_t n, uint32_t n_out, float *out)
+static inline enum rc feed_try(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
+                               uint32_t n, uint32_t n_out, float *out, struct rc_err *err)
 {
     int32_t pos[512], rows[512];
     struct be_seq q = {.n_rows = n, .pos0 = s->n};
@@ -209,6 +209,7 @@ static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const in
                           .seqs = &q,
                           .out_rows = rows};
     const float *logits = NULL;
+    enum rc rc;
     uint32_t i;
 
     assert_true(n <= 512);
@@ -219,10 +220,18 @@ static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const in
         pos[i] = (int32_t)(s->n + i);
     for (i = 0; i < n_out; i++)
         rows[i] = (int32_t)(n - n_out + i);
-    need_ok(mdl_decode(m, &b, &logits, err));
+    if ((rc = mdl_decode(m, &b, &logits, err)) != RC_OK)
+        return rc;
     s->n += n;
     if (out && n_out)
         memcpy(out, logits, (size_t)n_out * mdl_info_get(m)->vocab_size * sizeof(float));
+    return RC_OK;
+}
+
+static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
+                        uint32_t n, uint32_t n_out, float *out)
+{
+    need_ok(feed_try(m, p, s, ids, n, n_out, out, err));
 }
 
 /* Logits of every row, in passes of at most chunk tokens. */
