@@ -100,6 +100,17 @@ const struct emu_kernel *emu_find(const char *name, unsigned arch)
     return best;
 }
 
+const struct emu_kernel *emu_find_in(const char *lib, const char *name, unsigned arch)
+{
+    const struct emu_kernel *best = NULL;
+
+    for (const struct emu_kernel *k = kernels; k; k = k->next)
+        if (!strcmp(k->name, name) && k->arch <= arch && (!best || k->arch > best->arch) &&
+            (lib ? !strcmp(k->lib, lib) : strncmp(k->lib, "text", 4) != 0))
+            best = k;
+    return best;
+}
+
 void emu_order_set(enum emu_order o, unsigned seed)
 {
     order = o;
@@ -356,8 +367,8 @@ void kx_emu_cp(void *dst, const void *src, unsigned n, int p, int async, int lin
     struct fiber *f = cur();
 
     if ((uintptr_t)dst & (n - 1) || ((uintptr_t)src & (n - 1)))
-        kx_emu_fail(EMU_E_ALIGN, "line %d: kx_cp%u from %p to %p, not multiples of %u", line, n, src,
-                    dst, n);
+        kx_emu_fail(EMU_E_ALIGN, "line %d: kx_cp%u from %p to %p, not multiples of %u", line, n,
+                    src, dst, n);
     if (!emu_in_shared(dst, n))
         kx_emu_fail(EMU_E_MEMORY, "line %d: kx_cp%u to %p, not shared memory of this launch", line,
                     n, dst);

@@ -53,6 +53,11 @@ enum emu_error emu_geometry_check(const struct emu_kernel *k, size_t args_bytes,
 /* Compiles a library's text with the host compiler and adds its kernels (found before older ones
  * of the same name). The compiler's words on failure. */
 enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t err_cap);
+/* The same; lib gets the name its kernels carry. */
+enum emu_error emu_text_load_as(const char *text, size_t n, unsigned arch, char lib[32], char *err,
+                                size_t err_cap);
+/* The kernel of that library (NULL: of one compiled in with the build, the newest arch allowed). */
+const struct emu_kernel *emu_find_in(const char *lib, const char *name, unsigned arch);
 
 /* ---- device memory (emu_mem.c) */
 void *emu_mem_alloc(size_t n); /* NULL: none left */

@@ -489,14 +489,20 @@ API int cuStreamBeginCapture_v2(struct cu_stream_s *s, int mode)
 
 API int cuStreamEndCapture(struct cu_stream_s *s, struct cu_graph_s **out)
 {
-    CALL(true, {
-        if (!s || !s->capture) {
-            code = CU_INVALID_VALUE;
-        } else {
-            *out = s->capture;
-            s->capture = NULL;
-        }
-    });
+    int code;
+
+    pthread_mutex_lock(&lock);
+    code = enter(__func__, true);
+    if (code == CU_OK && (!s || !s->capture))
+        code = CU_INVALID_VALUE;
+    if (code == CU_OK)
+        *out = s->capture;
+    else if (s) /* also a failed end is the end of recording */
+        graph_drop(s->capture);
+    if (s)
+        s->capture = NULL;
+    pthread_mutex_unlock(&lock);
+    return code;
 }
 
 API int cuGraphInstantiateWithFlags(struct cu_exec_s **out, struct cu_graph_s *g,

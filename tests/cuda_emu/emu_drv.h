@@ -43,6 +43,7 @@ struct cu_fn_s {
 };
 struct cu_mod_s {
     unsigned arch;
+    char lib[32]; /* of an image of the emulated NVRTC; empty: the kernels compiled in */
     int n;
     struct cu_fn_s *fn;
 };
@@ -50,6 +51,9 @@ int emu_module_load(struct cu_mod_s **out, const void *image, char *log, size_t 
 void emu_module_free(struct cu_mod_s *m);
 unsigned emu_arch(void);
 unsigned emu_shared_optin(void);
+
+/* what stands between the entries and the source in an image of the emulated NVRTC */
+#define EMU_SOURCE_MARK "// cuda_emu: source\n"
 
 /* ---- emu_queue.c: a stream's work, also a graph's */
 struct cu_event_s {

@@ -8,9 +8,12 @@
  * INFERD_EMU_MEM    1073741824    bytes of the device
  * INFERD_EMU_SYNC   1             run everything at once instead of at the next synchronisation
  * INFERD_EMU_LOG    1             say on stderr what failed and why (always said: kernel faults)
+ * A file cuda_emu.conf beside the library may hold the same, one NAME=VALUE a line: workers
+ * have no environment.
  * Read at each call, so a test may change them; a changed INFERD_EMU_FAIL starts its counts anew
  * and forgives a sticky error, as a new process would.
  */
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +34,28 @@ static struct {
     } f[MAX_FAULTS];
     int lost;
 } st;
+
+static __attribute__((constructor)) void conf_read(void)
+{
+    Dl_info me;
+    char path[4096], line[512], *eq;
+    const char *slash;
+    FILE *f;
+
+    if (!dladdr((void *)conf_read, &me) || !me.dli_fname || !(slash = strrchr(me.dli_fname, '/')))
+        return;
+    snprintf(path, sizeof(path), "%.*s/cuda_emu.conf", (int)(slash - me.dli_fname), me.dli_fname);
+    if (!(f = fopen(path, "re")))
+        return;
+    while (fgets(line, sizeof(line), f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if ((eq = strchr(line, '=')) && strncmp(line, "INFERD_EMU_", 11) == 0) {
+            *eq = '\0';
+            setenv(line, eq + 1, 0);
+        }
+    }
+    fclose(f);
+}
 
 unsigned long emu_env(const char *name, unsigned long standard)
 {

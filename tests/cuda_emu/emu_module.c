@@ -59,7 +59,7 @@ static int entry(struct cu_mod_s *m, const char *ptx, const char *at, const char
     f->threads = bound ? (unsigned)strtoul(bound + 8, NULL, 10) : 1024;
     f->static_bytes = static_shared(ptx, f->name);
     f->dyn_max = 48u << 10;
-    f->k = emu_find(f->name, m->arch);
+    f->k = emu_find_in(m->lib[0] ? m->lib : NULL, f->name, m->arch);
     if (!f->k)
         snprintf(log, cap, "kernel '%s' for sm_%u is not compiled in", f->name, m->arch);
     else if (f->k->args_bytes != bytes)
@@ -81,7 +81,7 @@ static int entry(struct cu_mod_s *m, const char *ptx, const char *at, const char
 int emu_module_load(struct cu_mod_s **out, const void *image, char *log, size_t cap)
 {
     static const char mark[] = ".visible .entry ";
-    const char *ptx = image, *p, *next, *target;
+    const char *ptx = image, *p, *next, *target, *source;
     struct cu_mod_s *m;
     int code = CU_OK, n = 0;
 
@@ -105,6 +105,11 @@ int emu_module_load(struct cu_mod_s **out, const void *image, char *log, size_t 
     if (m->arch > emu_arch()) {
         snprintf(log, cap, "PTX for sm_%u, this device is sm_%u", m->arch, emu_arch());
         code = CU_NO_BINARY;
+    }
+    if (code == CU_OK && (source = strstr(ptx, EMU_SOURCE_MARK))) {
+        source += sizeof(EMU_SOURCE_MARK) - 1;
+        if (emu_text_load_as(source, strlen(source), m->arch, m->lib, log, cap) != EMU_OK)
+            code = CU_INVALID_PTX;
     }
     for (p = strstr(ptx, mark); p && code == CU_OK; p = next) {
         next = strstr(p + 1, mark);

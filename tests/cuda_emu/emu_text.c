@@ -56,14 +56,17 @@ static __attribute__((constructor)) void kernels_open(void)
         fprintf(stderr, "cuda_emu: %s\n", dlerror());
 }
 
-enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t cap)
+enum emu_error emu_text_load_as(const char *text, size_t n, unsigned arch, char lib[32], char *err,
+                                size_t cap)
 {
     static unsigned serial;
     const char *tmp = getenv("TMPDIR");
     char dir[256], cu[300], so[300], log[300], cmd[4096];
     enum emu_error e = EMU_OK;
+    unsigned text_arch = arch >= 80 ? 80 : 75; /* the two that text knows */
     int status;
 
+    snprintf(lib, 32, "text%u_sm%u", ++serial, arch);
     snprintf(dir, sizeof(dir), "%s/kx-emu-XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(dir)) {
         snprintf(err, cap, "cannot make %s", dir);
@@ -72,9 +75,8 @@ enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *er
     snprintf(cu, sizeof(cu), "%s/text.cu", dir);
     snprintf(so, sizeof(so), "%s/text.so", dir);
     snprintf(log, sizeof(log), "%s/log", dir);
-    snprintf(cmd, sizeof(cmd),
-             "%s -DKX_ARCH=%u0 -DKX_EMU_LIB=text%u_sm%u -shared -o %s %s >%s 2>&1", EMU_CC, arch,
-             ++serial, arch, so, cu, log);
+    snprintf(cmd, sizeof(cmd), "%s -DKX_ARCH=%u0 -DKX_EMU_LIB=%s -shared -o %s %s >%s 2>&1", EMU_CC,
+             text_arch, lib, so, cu, log);
     if (put(cu, text, n) != 0) {
         snprintf(err, cap, "cannot write %s", cu);
         e = EMU_E_ARG;
@@ -90,4 +92,11 @@ enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *er
     unlink(log);
     rmdir(dir);
     return e;
+}
+
+enum emu_error emu_text_load(const char *text, size_t n, unsigned arch, char *err, size_t cap)
+{
+    char lib[32];
+
+    return emu_text_load_as(text, n, arch, lib, err, cap);
 }

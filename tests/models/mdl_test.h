@@ -53,12 +53,18 @@ static inline int open_root(const char *path)
     return fd;
 }
 
+static inline const char *test_backend(void)
+{
+    const char *name = getenv("INFERD_TEST_BACKEND");
+
+    return name && *name ? name : "cpu";
+}
+
 /* A context of the backend INFERD_TEST_BACKEND (default cpu) computing as INFERD_TEST_COMPUTE.
  * A device that is not there skips the program. */
 static inline struct be_ctx *test_ctx(unsigned n_threads)
 {
-    const char *name = getenv("INFERD_TEST_BACKEND");
-    struct be_opts o = {.backend = name && *name ? name : "cpu",
+    struct be_opts o = {.backend = test_backend(),
                         .n_threads = n_threads,
                         .compute = getenv("INFERD_TEST_COMPUTE")};
     struct rc_err e = RC_ERR_INIT;
@@ -196,8 +202,8 @@ static inline void tseq_free(struct tpool *p, struct tseq *s)
 
 /* Feeds n tokens of one sequence in one pass; logits of the last n_out rows are
  * copied to out (or NULL). */
-static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
-                        uint32_t n, uint32_t n_out, float *out)
+static inline enum rc feed_try(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
+                               uint32_t n, uint32_t n_out, float *out, struct rc_err *err)
 {
     int32_t pos[512], rows[512];
     struct be_seq q = {.n_rows = n, .pos0 = s->n};
@@ -209,6 +215,7 @@ static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const in
                           .seqs = &q,
                           .out_rows = rows};
     const float *logits = NULL;
+    enum rc rc;
     uint32_t i;
 
     assert_true(n <= 512);
@@ -219,10 +226,18 @@ static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const in
         pos[i] = (int32_t)(s->n + i);
     for (i = 0; i < n_out; i++)
         rows[i] = (int32_t)(n - n_out + i);
-    need_ok(mdl_decode(m, &b, &logits, err));
+    if ((rc = mdl_decode(m, &b, &logits, err)) != RC_OK)
+        return rc;
     s->n += n;
     if (out && n_out)
         memcpy(out, logits, (size_t)n_out * mdl_info_get(m)->vocab_size * sizeof(float));
+    return RC_OK;
+}
+
+static inline void feed(struct mdl *m, struct tpool *p, struct tseq *s, const int32_t *ids,
+                        uint32_t n, uint32_t n_out, float *out)
+{
+    need_ok(feed_try(m, p, s, ids, n, n_out, out, err));
 }
 
 /* Logits of every row, in passes of at most chunk tokens. */
@@ -398,6 +413,14 @@ static inline void tdir_header(const char *dir, void (*edit)(json_t *header, con
 
 /* ------------------------------------------------------------ GGUF files */
 
+/* Where files made by tests lie: each set of tests that runs beside another has its own. */
+static inline const char *test_dir(void)
+{
+    const char *d = getenv("INFERD_TEST_DIR");
+
+    return d && *d ? d : TEST_BUILD;
+}
+
 /* Path of a GGUF made by gguf_from_safetensors.py out of `from`, made now unless a
  * newer one is there. args: NULL-ended, after IN and OUT. Exits 77 without python3. */
 static inline void gguf_make(char *path, size_t cap, const char *from, const char *name,
@@ -408,7 +431,7 @@ static inline void gguf_make(char *path, size_t cap, const char *from, const cha
     int status, n = 4;
     pid_t pid;
 
-    snprintf(path, cap, "%s/gguf-%s", TEST_BUILD, name);
+    snprintf(path, cap, "%s/gguf-%s", test_dir(), name);
     if (stat(argv[1], &script) == 0 && stat(path, &made) == 0 && made.st_mtime > script.st_mtime)
         return;
     argv[3] = path;

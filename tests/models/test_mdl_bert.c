@@ -150,7 +150,7 @@ static void info_and_dimensions(void **state)
 static void small_workspaces(void **state)
 {
     static struct batch b;
-    struct be_opts bo = {.backend = "cpu", .n_threads = 1};
+    struct be_opts bo = {.backend = test_backend(), .n_threads = 1};
     struct mdl_opts o = small_opts(BE_F32);
     float out[N_SEQS * 48], want[N_SEQS * 48];
     struct mdl *m = open_model(BERT_DIR, be, &o);

@@ -65,7 +65,7 @@ static void mixed_path(char *path, char *plain)
     char out2[512];
     const char *args[] = {"--synthetic", "--type", "mixed", "--dequant", out2, NULL};
 
-    snprintf(out2, sizeof(out2), "%s/gguf-mixed-f32.gguf", TEST_BUILD);
+    snprintf(out2, sizeof(out2), "%s/gguf-mixed-f32.gguf", test_dir());
     gguf_make(path, 512, GEMMA_DIR, "mixed.gguf", args);
     if (plain)
         snprintf(plain, 512, "%s", out2);
