@@ -1,0 +1,323 @@
+/* test_be_cuda_linear.c - products on the (emulated) device against plain C: every
+ * weight format, row class and epilogue; a row alone has the bits it has in a batch; int8 rows are
+ * shared and made by the norm; what is refused. */
+#include "cuda_test.h"
+
+/* of the largest output: sums of up to 512 products in another order */
+#define REL_MAX 2e-6
+#define REL_F16 2e-3 /* compute = f16: weights and rows rounded to half */
+
+static struct be_ctx *cpu, *gpu;
+
+static int setup(void **state)
+{
+    cuda_need();
+    cpu = make_ctx("c", 1);
+    gpu = cuda_ctx(true, true, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    be_ctx_free(&cpu);
+    be_ctx_free(&gpu);
+    return 0;
+}
+
+#define MAX_N 80
+struct prod {
+    enum be_dtype t;
+    uint32_t k, n_out[3], n_parts, rows;
+    enum be_epi epi;
+    bool bias;
+};
+
+struct data {
+    float *x, *b[3];
+    uint8_t *w[3];
+};
+
+static void data_init(struct data *d, const struct prod *p)
+{
+    size_t n;
+
+    d->x = xcalloc((size_t)MAX_N * p->k, 4);
+    fill(d->x, (size_t)MAX_N * p->k, 2);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        d->w[i] = random_blocks(p->t, p->n_out[i], p->k, &n);
+        d->b[i] = xcalloc(p->n_out[i], 4);
+        fill(d->b[i], p->n_out[i], 1);
+    }
+}
+
+static void data_deinit(struct data *d, const struct prod *p)
+{
+    free(d->x);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        free(d->w[i]);
+        free(d->b[i]);
+    }
+}
+
+/* Rows row0 .. of x through the product; out[i] gets the parts. */
+static void product(struct be_ctx *c, const struct prod *p, const struct data *d, uint32_t row0,
+                    uint32_t rows, float *out[3])
+{
+    struct be_tensor *x = tensor(c, rows, p->k, d->x + (size_t)row0 * p->k), *o[3] = {NULL};
+    struct be_weight *w[3] = {NULL}, *b[3] = {NULL};
+    struct be_linear_args a = {.x = x, .n = rows, .n_parts = p->n_parts, .epi = p->epi};
+
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        float *start = xcalloc((size_t)rows * p->n_out[i], 4);
+
+        for (size_t j = 0; j < (size_t)rows * p->n_out[i]; j++)
+            start[j] = (float)(j % 7);
+        a.part[i].w = w[i] = weight(c, p->t, p->n_out[i], p->k, d->w[i], BE_USE_LINEAR);
+        if (p->bias)
+            a.part[i].b = b[i] = vector(c, d->b[i], p->n_out[i]);
+        a.part[i].out = o[i] = tensor(c, rows, p->n_out[i], start);
+        free(start);
+    }
+    OK(be_linear(c, &a, err));
+    for (uint32_t i = 0; i < (p->epi == BE_EPI_GEGLU ? 1 : p->n_parts); i++)
+        out[i] = read_all(c, o[i], rows, p->n_out[i]);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        be_tensor_free(c, &o[i]);
+        be_weight_free(c, &w[i]);
+        be_weight_free(c, &b[i]);
+    }
+    be_tensor_free(c, &x);
+}
+
+static void close_to(const char *what, const float *got, const float *want, size_t n, double rel)
+{
+    double max = 0;
+
+    for (size_t i = 0; i < n; i++)
+        max = fmax(max, fabs((double)want[i]));
+    near(what, got, want, n, rel * (max + 1), 0);
+}
+
+static void check(struct be_ctx *c, const struct prod *p, double rel)
+{
+    float *want[3] = {NULL}, *got[3] = {NULL};
+    char what[64];
+    struct data d;
+
+    data_init(&d, p);
+    product(cpu, p, &d, 0, p->rows, want);
+    product(c, p, &d, 0, p->rows, got);
+    for (int i = 0; i < 3 && want[i]; i++) {
+        snprintf(what, sizeof(what), "%s rows %u epi %d part %d", be_dtype_name(p->t), p->rows,
+                 (int)p->epi, i);
+        close_to(what, got[i], want[i], (size_t)p->rows * p->n_out[i], rel);
+        free(want[i]);
+        free(got[i]);
+    }
+    data_deinit(&d, p);
+}
+
+static void formats(void **state)
+{
+    static const uint32_t rows[] = {1, 3, 9, 70};
+
+    for (size_t i = 0; i < N_TYPES; i++)
+        for (size_t r = 0; r < 4; r++) {
+            struct prod p = {.t = all_types[i],
+                             .k = 512,
+                             .n_out = {37, 16, 5},
+                             .n_parts = 3,
+                             .rows = rows[r],
+                             .bias = true};
+
+            check(gpu, &p, REL_MAX);
+        }
+}
+
+static void epilogues(void **state)
+{
+    static const enum be_dtype types[] = {BE_F32, BE_Q4_0, BE_Q6_K};
+
+    for (size_t i = 0; i < 3; i++)
+        for (int epi = BE_EPI_NONE; epi <= BE_EPI_GEGLU; epi++)
+            for (uint32_t rows = 1; rows <= 12; rows += 11) {
+                struct prod p = {.t = types[i],
+                                 .k = 256,
+                                 .n_out = {40, 40},
+                                 .n_parts = epi == BE_EPI_GEGLU ? 2 : 1,
+                                 .rows = rows,
+                                 .epi = (enum be_epi)epi,
+                                 .bias = epi != BE_EPI_GEGLU};
+
+                check(gpu, &p, REL_MAX);
+            }
+}
+
+static void odd_columns(void **state)
+{
+    static const struct {
+        enum be_dtype t;
+        uint32_t k;
+    } cases[] = {{BE_F32, 1},    {BE_F32, 27},  {BE_BF16, 33},
+                 {BE_F16, 1000}, {BE_Q5_1, 32}, {BE_Q4_K, 768}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (uint32_t rows = 1; rows <= 9; rows += 4) {
+            struct prod p = {
+                .t = cases[i].t, .k = cases[i].k, .n_out = {9}, .n_parts = 1, .rows = rows};
+
+            check(gpu, &p, REL_MAX);
+        }
+}
+
+static void rows_alone(void **state)
+{
+    static const uint32_t cuts[] = {1, 2, 8, 9, 40};
+
+    for (size_t i = 0; i < N_TYPES; i++) {
+        struct prod p = {
+            .t = all_types[i], .k = 512, .n_out = {33, 16}, .n_parts = 2, .rows = MAX_N};
+        float *all[3] = {NULL};
+        struct data d;
+
+        data_init(&d, &p);
+        product(gpu, &p, &d, 0, p.rows, all);
+        for (size_t k = 0; k < 5; k++) {
+            float *some[3] = {NULL};
+
+            product(gpu, &p, &d, 7, cuts[k], some);
+            for (int j = 0; j < 2; j++) {
+                same(be_dtype_name(p.t), some[j], all[j] + 7 * p.n_out[j], cuts[k] * p.n_out[j]);
+                free(some[j]);
+            }
+        }
+        free(all[0]);
+        free(all[1]);
+        data_deinit(&d, &p);
+    }
+}
+
+static void half(void **state)
+{
+    static const enum be_dtype types[] = {BE_F32, BE_F16, BE_BF16, BE_Q8_0};
+    struct be_ctx *c = cuda_ctx(true, true, "f16");
+
+    for (size_t i = 0; i < 4; i++)
+        for (uint32_t rows = 1; rows <= 70; rows += 23) {
+            struct prod p = {.t = types[i], .k = 256, .n_out = {48}, .n_parts = 1, .rows = rows};
+
+            check(c, &p, REL_F16);
+        }
+    be_ctx_free(&c);
+}
+
+/* norm, two products of its row (of both int8 forms), a product of something else, again
+ * the first row: with fusions and without, the same bits; with them, fewer commands. */
+static float *shared_rows(bool fuse, struct be_kstats *ks)
+{
+    struct be_ctx *c = cuda_ctx(fuse, false, NULL);
+    size_t n;
+    uint8_t *wk = random_blocks(BE_Q4_K, 64, 256, &n), *w0 = random_blocks(BE_Q4_0, 64, 256, &n);
+    float x[3 * 256], ones[256], *out;
+    struct be_tensor *tx, *th, *o;
+    struct be_weight *a, *b, *v;
+
+    fill(x, 3 * 256, 2);
+    fill(ones, 256, 1);
+    tx = tensor(c, 3, 256, x);
+    th = tensor(c, 3, 256, NULL);
+    o = tensor(c, 3, 64, NULL);
+    a = weight(c, BE_Q4_K, 64, 256, wk, BE_USE_LINEAR);
+    b = weight(c, BE_Q4_0, 64, 256, w0, BE_USE_LINEAR);
+    v = vector(c, ones, 256);
+    {
+        struct be_rms_norm_args nrm = {.x = tx, .w = v, .out = th, .n = 3, .eps = 1e-6f};
+        struct be_linear_args l = {.x = th, .n = 3, .n_parts = 1, .epi = BE_EPI_ADD};
+
+        l.part[0].out = o;
+        OK(be_rms_norm(c, &nrm, err));
+        for (int i = 0; i < 4; i++) {
+            l.part[0].w = i & 1 ? b : a;
+            OK(be_linear(c, &l, err));
+        }
+        l.x = tx;
+        OK(be_linear(c, &l, err));
+        l.x = th;
+        OK(be_linear(c, &l, err));
+    }
+    out = read_all(c, o, 3, 64);
+    *ks = kstats_of(c);
+    be_tensor_free(c, &tx);
+    be_tensor_free(c, &th);
+    be_tensor_free(c, &o);
+    be_weight_free(c, &a);
+    be_weight_free(c, &b);
+    be_weight_free(c, &v);
+    be_ctx_free(&c);
+    free(wk);
+    free(w0);
+    return out;
+}
+
+static void fusions_change_nothing(void **state)
+{
+    struct be_kstats on, off;
+    uint64_t seed = test_seed;
+    float *a, *b;
+
+    a = shared_rows(true, &on);
+    test_seed = seed;
+    b = shared_rows(false, &off);
+    same("fused", a, b, 3 * 64);
+    assert_int_equal(off.fused, 0);
+    assert_int_equal(on.fused, 3); /* by the norm; twice the same rows */
+    assert_int_equal(on.dispatch[BE_KROUTE_BUCKET] + 3, off.dispatch[BE_KROUTE_BUCKET]);
+    free(a);
+    free(b);
+}
+
+static void refused(void **state)
+{
+    size_t n;
+    uint8_t *w0 = random_blocks(BE_Q4_0, 8, 32, &n), *w8 = random_blocks(BE_Q8_0, 8, 32, &n);
+    struct be_tensor *x = tensor(gpu, 2, 32, NULL), *o = tensor(gpu, 2, 8, NULL);
+    struct be_weight *a = weight(gpu, BE_Q4_0, 8, 32, w0, BE_USE_LINEAR);
+    struct be_weight *b = weight(gpu, BE_Q8_0, 8, 32, w8, BE_USE_LINEAR);
+    struct be_linear_args l = {.x = x, .n = 3, .n_parts = 1};
+    struct be_weight_desc d = {
+        .name = "w", .dtype = BE_Q4_0, .n_rows = 8, .n_cols = 33, .data = w0, .use = BE_USE_LINEAR};
+    struct be_weight *none = NULL;
+
+    l.part[0].w = a;
+    l.part[0].out = o;
+    FAILS(RC_INVALID, be_linear(gpu, &l, err));
+    l.n = 2;
+    l.part[0].out = x;
+    FAILS(RC_INVALID, be_linear(gpu, &l, err));
+    l.part[0].out = o;
+    l.n_parts = 2;
+    l.part[1].w = b;
+    l.epi = BE_EPI_GEGLU; /* gate and up of two types */
+    FAILS(RC_UNSUPPORTED, be_linear(gpu, &l, err));
+    FAILS(RC_INVALID, be_weight_new(gpu, &d, &none, err));
+    d.dtype = (enum be_dtype)99;
+    FAILS(RC_UNSUPPORTED, be_weight_new(gpu, &d, &none, err));
+    be_tensor_free(gpu, &x);
+    be_tensor_free(gpu, &o);
+    be_weight_free(gpu, &a);
+    be_weight_free(gpu, &b);
+    free(w0);
+    free(w8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats),     cmocka_unit_test(epilogues),
+        cmocka_unit_test(odd_columns), cmocka_unit_test(rows_alone),
+        cmocka_unit_test(half),        cmocka_unit_test(fusions_change_nothing),
+        cmocka_unit_test(refused),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
