@@ -293,4 +293,5 @@ const struct be_ops be_cuda_ops = {
     .softcap = be_cuda_softcap,
     .pool = be_cuda_pool,
     .argmax = be_cuda_argmax,
+    .sample = be_cuda_sample,
 };

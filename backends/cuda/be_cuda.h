@@ -189,7 +189,6 @@ enum be_cuda_k {
     BE_CK_ARGMAX,
     BE_CK_SAMPLE_PART,
     BE_CK_SAMPLE,
-    BE_CK_CONVERT,
     BE_CK_COUNT
 };
 

@@ -115,33 +115,26 @@ enum rc be_cuda_fn_try(struct be_cuda_ctx *c, const char *name, struct be_cuda_f
 
 enum rc be_cuda_mod_init(struct be_cuda_ctx *c, struct rc_err *err)
 {
-    static const struct {
-        const char *name;
-        bool optional;
-    } rows[BE_CK_COUNT] = {
-        [BE_CK_QUANT] = {"kx_quant", false},
-        [BE_CK_RMS_NORM] = {"kx_rms_norm", false},
-        [BE_CK_LAYER_NORM] = {"kx_layer_norm", false},
-        [BE_CK_ROPE] = {"kx_rope", false},
-        [BE_CK_ROPE_KV] = {"kx_rope_kv", true},
-        [BE_CK_KV_WRITE] = {"kx_kv_write", false},
-        [BE_CK_GATHER] = {"kx_gather", false},
-        [BE_CK_SOFTCAP] = {"kx_softcap", false},
-        [BE_CK_POOL] = {"kx_pool", false},
-        [BE_CK_ARGMAX_PART] = {"kx_argmax_part", false},
-        [BE_CK_ARGMAX] = {"kx_argmax", false},
-        [BE_CK_SAMPLE_PART] = {"kx_sample_part", true},
-        [BE_CK_SAMPLE] = {"kx_sample", true},
-        [BE_CK_CONVERT] = {"kx_convert", false},
+    static const char *const rows[BE_CK_COUNT] = {
+        [BE_CK_QUANT] = "kx_quant",
+        [BE_CK_RMS_NORM] = "kx_rms_norm",
+        [BE_CK_LAYER_NORM] = "kx_layer_norm",
+        [BE_CK_ROPE] = "kx_rope",
+        [BE_CK_ROPE_KV] = "kx_rope_kv",
+        [BE_CK_KV_WRITE] = "kx_kv_write",
+        [BE_CK_GATHER] = "kx_gather",
+        [BE_CK_SOFTCAP] = "kx_softcap",
+        [BE_CK_POOL] = "kx_pool",
+        [BE_CK_ARGMAX_PART] = "kx_argmax_part",
+        [BE_CK_ARGMAX] = "kx_argmax",
+        [BE_CK_SAMPLE_PART] = "kx_sample_part",
+        [BE_CK_SAMPLE] = "kx_sample",
     };
     enum rc rc;
 
-    for (int i = 0; i < BE_CK_COUNT; i++) {
-        rc = rows[i].optional ? be_cuda_fn_try(c, rows[i].name, &c->k[i], err)
-                              : be_cuda_fn_get(c, rows[i].name, &c->k[i], err);
-        if (rc != RC_OK)
+    for (int i = 0; i < BE_CK_COUNT; i++)
+        if ((rc = be_cuda_fn_get(c, rows[i], &c->k[i], err)) != RC_OK)
             return rc;
-    }
     return RC_OK;
 }
 

@@ -91,9 +91,10 @@ enum rc be_cuda_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t r
 
 /* --------------------------------------------------------------- picking tokens */
 
-/* Scratch for both: results first, then the kernel's own. Made with the first tensor,
- * so that neither allocates. */
+/* Scratch of both, made with the context so that neither allocates: the ids of at most
+ * PICK_ROWS rows, then what the kernels want for as many rows as fit. */
 #define PICK_ROWS 1024u
+#define PICK_BYTES (8u << 20)
 #define ARGMAX_PARTS 128u
 
 static uint32_t parts_of(uint32_t k)
@@ -105,9 +106,10 @@ static uint32_t parts_of(uint32_t k)
 
 enum rc be_cuda_pick_init(struct be_cuda_ctx *c, struct rc_err *err)
 {
-    uint64_t n = PICK_ROWS * (4 + sizeof(struct kx_best) * ARGMAX_PARTS);
-
-    return be_cuda_alloc(c, BE_CUDA_WORK, n, &c->pick, "scratch for picking tokens", err);
+    _Static_assert(PICK_BYTES >= PICK_ROWS * (4 + sizeof(struct kx_best) * ARGMAX_PARTS) &&
+                       PICK_BYTES >= PICK_ROWS * 4 + KX_SAMPLE_SCRATCH(KX_SAMPLE_COLS),
+                   "scratch for at least one row");
+    return be_cuda_alloc(c, BE_CUDA_WORK, PICK_BYTES, &c->pick, "scratch for picking tokens", err);
 }
 
 enum rc be_cuda_argmax(struct be_ctx *ctx, const struct be_argmax_args *a, struct rc_err *err)
@@ -134,6 +136,74 @@ enum rc be_cuda_argmax(struct be_ctx *ctx, const struct be_argmax_args *a, struc
         if ((rc = be_cuda_room(c, 2, 0, "argmax", err)) != RC_OK ||
             (rc = be_cuda_push(c, c->k[BE_CK_ARGMAX_PART], &k, err)) != RC_OK ||
             (rc = be_cuda_push(c, c->k[BE_CK_ARGMAX], &k, err)) != RC_OK ||
+            (rc = fetch(c, c->pick.p, (uint64_t)n * 4, err)) != RC_OK)
+            return rc;
+        memcpy(a->out_ids + r, c->read, (size_t)n * 4);
+    }
+    return RC_OK;
+}
+
+static struct kx_sample_row sample_row(const struct be_sample_row *r)
+{
+    return (struct kx_sample_row){.inv_temperature = r->temperature > 0 ? 1 / r->temperature : 0,
+                                  .top_p = r->top_p,
+                                  .min_p = r->min_p,
+                                  .u = r->u,
+                                  .top_k = r->top_k};
+}
+
+/* Rows in groups that fit the scratch, one after the other on the stream; one wait. */
+static enum rc push_sample(struct be_cuda_ctx *c, const struct be_sample_args *a, uint32_t first,
+                           uint32_t n, struct rc_err *err)
+{
+    uint32_t k = a->x->n_cols, group, at = 0;
+    uint64_t row = k <= KX_SAMPLE_COLS ? KX_SAMPLE_SCRATCH(k) : 16, elem;
+    struct kx_sample_row *rows;
+    enum rc rc;
+
+    row = (row + 15) & ~(uint64_t)15;
+    group = (uint32_t)((PICK_BYTES - PICK_ROWS * 4) / row);
+    elem = a->x->type == KX_F16 ? 2 : 4;
+    if ((rc = be_cuda_room(c, 2 * (n / group + 1), n * sizeof(*rows) + BE_CUDA_ALIGN, "sample",
+                           err)) != RC_OK)
+        return rc;
+    if (!(rows = be_cuda_stage_take(c, n * (uint32_t)sizeof(*rows), &at)))
+        return rc_fail(err, RC_INTERNAL, "sample: no room was kept for its rows");
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = sample_row(&a->rows[first + i]);
+    for (uint32_t r = 0; r < n; r += group) {
+        struct kx_sample s = {.x = a->x->mem.p + (uint64_t)(first + r) * k * elem,
+                              .rows = be_cuda_stage_addr(c, at) + r * sizeof(*rows),
+                              .out = c->pick.p + (uint64_t)r * 4,
+                              .scratch = c->pick.p + PICK_ROWS * 4,
+                              .n = n - r < group ? n - r : group,
+                              .k = k,
+                              .x_t = a->x->type,
+                              .scratch_row = row};
+
+        if ((rc = be_cuda_push(c, c->k[BE_CK_SAMPLE_PART], &s, err)) != RC_OK ||
+            (rc = be_cuda_push(c, c->k[BE_CK_SAMPLE], &s, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
+
+enum rc be_cuda_sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
+{
+    struct be_cuda_ctx *c = be_cuda(ctx);
+    enum rc rc;
+
+    c->ops++;
+    if ((rc = be_cuda_check_tensor(a->x, "sample", "x", a->n, 0, err)) != RC_OK)
+        return rc;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!(a->rows[i].temperature >= 0) || !(a->rows[i].u >= 0 && a->rows[i].u < 1))
+            return rc_fail(err, RC_INVALID, "sample: row %u has temperature %g and draw %g", i,
+                           (double)a->rows[i].temperature, (double)a->rows[i].u);
+    for (uint32_t r = 0; r < a->n; r += PICK_ROWS) {
+        uint32_t n = a->n - r < PICK_ROWS ? a->n - r : PICK_ROWS;
+
+        if ((rc = push_sample(c, a, r, n, err)) != RC_OK ||
             (rc = fetch(c, c->pick.p, (uint64_t)n * 4, err)) != RC_OK)
             return rc;
         memcpy(a->out_ids + r, c->read, (size_t)n * 4);

@@ -201,8 +201,7 @@ static bool fuse_rope(struct be_cuda_ctx *c, const struct kx_kv_write *w, const 
     const struct be_cuda_cmd *m = c->list.cmd + c->list.n;
     const struct kx_rope *q, *k;
 
-    if (c->no_fuse || !c->k[BE_CK_ROPE_KV] || c->list.n < 2 || m[-1].fn != c->k[BE_CK_ROPE] ||
-        m[-2].fn != c->k[BE_CK_ROPE])
+    if (c->no_fuse || c->list.n < 2 || m[-1].fn != c->k[BE_CK_ROPE] || m[-2].fn != c->k[BE_CK_ROPE])
         return false;
     q = be_cuda_args(c, c->list.n - 2);
     k = be_cuda_args(c, c->list.n - 1);
