@@ -78,6 +78,7 @@ struct kc_case {
      * element of row r may change outputs of row r only */
     uint32_t reach_rows, reach_cols;
     uint32_t reach_buf;
+    uint32_t reach_sums; /* not 0: the buffer with the sums of 32 codes, which follow a change */
 };
 
 /* A buffer of n elements bound to the field at offset `field` of the argument struct; its

@@ -150,7 +150,8 @@ static void linear_build(struct kc_case *c)
     } else {
         bool kq = be_dtype_block((enum be_dtype)d->wfmt) == 256;
 
-        c->reach_buf = c->n_bufs; /* the codes */
+        c->reach_buf = c->n_bufs; /* the codes; scales and sums follow */
+        c->reach_sums = c->n_bufs + 2;
         c->reach_rows = a->n;
         c->reach_cols = a->k;
         kc_quantized(c, AT(kx_linear, xq), AT(kx_linear, xd), AT(kx_linear, xs),
