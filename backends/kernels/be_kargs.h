@@ -193,15 +193,30 @@ struct kx_argmax {
 #define KX_ARGMAX_PARTS(k) (((k) + 2047u) / 2048u)
 /* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
 struct kx_sample_row {
-    float inv_temperature, top_p, min_p, u; /* u in [0, 1): the row's one draw */
-    kx_u top_k, pad0, pad1, pad2;           /* 1 .. KX_SAMPLE_TOP */
+    float inv_temperature; /* 0: the largest wins (temperature 0) */
+    float top_p, min_p, u; /* u in [0, 1): the row's one draw */
+    kx_u top_k, pad0, pad1, pad2; /* 0 = all; above KX_SAMPLE_TOP the host is asked */
 };
 #define KX_SAMPLE_TOP 1024u
+/* Two launches with the same arguments: kx_sample_part takes each row in pieces of KX_SAMPLE_SPAN
+ * columns and writes scratch (kx_piece [pieces], then kx_best [pieces, KX_SAMPLE_LIST]: the best
+ * of each piece, best first), kx_sample draws. */
+struct kx_piece {
+    float max;
+    int arg;   /* where, lowest index */
+    float sum; /* of e^((x - max) / temperature); only where no top_k is asked for */
+    kx_u bad;  /* not all values are finite */
+};
 struct kx_sample {
     kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
     kx_u n, k, x_t, pad;
-    kx_p scratch_row; /* bytes of scratch per row */
+    kx_p scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
 };
+#define KX_SAMPLE_SPAN(k) ((k) <= 262144u ? 1024u : (k) <= 524288u ? 2048u : 4096u)
+#define KX_SAMPLE_PIECES(k) (((k) + KX_SAMPLE_SPAN(k) - 1u) / KX_SAMPLE_SPAN(k))
+#define KX_SAMPLE_LIST(k) (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
+#define KX_SAMPLE_SCRATCH(k) (KX_SAMPLE_PIECES(k) * (16u + KX_SAMPLE_LIST(k) * 8u))
+#define KX_SAMPLE_COLS 1048576u /* of longer rows every answer is -1 */
 struct kx_convert { /* f32 <-> f16, n elements */
     kx_p src, dst;
     kx_p n;

@@ -386,7 +386,8 @@ static void argmax_build(struct kc_case *c)
     kc_add(c, AT(kx_argmax, out), a.n, KC_I32, KC_OUT);
 }
 
-static void sample_build(struct kc_case *c)
+/* Arguments of both launches but out; scratch's buffer. */
+static uint32_t sample_args(struct kc_case *c, enum kc_role scratch_role)
 {
     struct kx_sample *a = ARGS(c, kx_sample);
     struct kx_sample_row *row;
@@ -394,25 +395,45 @@ static void sample_build(struct kc_case *c)
     a->n = c->s.rows;
     a->k = c->s.k;
     a->x_t = kc_type_at(c->e->desc.act, c->variant);
-    a->scratch_row = ((uint64_t)a->k * 16 + 65536 + 255) / 256 * 256;
+    a->scratch_row = (KX_SAMPLE_SCRATCH(a->k) + 255) / 256 * 256;
     kc_tensor(c, AT(kx_sample, x), a->x_t, a->n, a->k, KC_IN);
     row = kc_data(c, kc_add(c, AT(kx_sample, rows), a->n * sizeof(*row), KC_BYTE, KC_IN));
     for (uint32_t i = 0; row && i < a->n; i++) {
         static const float temps[] = {1, 0.7f, 0.1f, 2, 5}, ps[] = {1, 0.95f, 0.5f, 0.01f},
                            mins[] = {0, 0.05f, 0.3f, 1};
-        static const uint32_t tops[] = {1, 2, 40, 64, 256, KX_SAMPLE_TOP};
+        static const uint32_t tops[] = {0, 1, 2, 40, 64, 256, KX_SAMPLE_TOP, KX_SAMPLE_TOP + 1};
 
         row[i] = (struct kx_sample_row){.inv_temperature = 1 / temps[kc_below(c, 5)],
                                         .top_p = ps[kc_below(c, 4)],
                                         .min_p = mins[kc_below(c, 4)],
                                         .u = (float)(kc_rnd(c) >> 8) * 0x1p-24f,
-                                        .top_k = tops[kc_below(c, 6)]};
+                                        .top_k = tops[kc_below(c, 8)]};
         if (i % 5 == 0)
             row[i].u = i % 2 ? 0 : 0x1.fffffep-1f;
+        if (i % 7 == 6)
+            row[i].inv_temperature = 0;
     }
-    kc_add(c, AT(kx_sample, out), a->n, KC_I32, KC_OUT);
-    kc_add(c, AT(kx_sample, scratch), a->n * a->scratch_row, KC_BYTE, KC_SCRATCH);
     SAY(c, "%s", type_name(a->x_t));
+    return kc_add(c, AT(kx_sample, scratch), a->n * a->scratch_row / 4, KC_I32, scratch_role);
+}
+
+static void sample_part_build(struct kc_case *c)
+{
+    sample_args(c, KC_PART);
+}
+
+/* The second launch; scratch by the executor of the first. */
+static void sample_build(struct kc_case *c)
+{
+    uint32_t scratch = sample_args(c, KC_IN);
+    struct kx_sample a = *ARGS(c, kx_sample);
+
+    a.x = (kx_p)(uintptr_t)kc_data(c, 0);
+    a.rows = (kx_p)(uintptr_t)kc_data(c, 1);
+    a.scratch = (kx_p)(uintptr_t)kc_data(c, scratch);
+    if (!c->nomem && !kc_run_other(c, BE_KOP_SAMPLE_PART, -1, -1, &a))
+        c->cannot = "no executor takes the first step";
+    kc_add(c, AT(kx_sample, out), a.n, KC_I32, KC_OUT);
 }
 
 const struct kc_builder kc_rows_builders[] = {
@@ -492,6 +513,13 @@ const struct kc_builder kc_rows_builders[] = {
      argmax_build,
      ALL_INPUTS,
      {.rows = 3, .k = 1000},
+     work_rows},
+    {BE_KOP_SAMPLE_PART,
+     sizeof(struct kx_sample),
+     act_variants,
+     sample_part_build,
+     ALL_INPUTS,
+     {.rows = 7, .k = 1500},
      work_rows},
     {BE_KOP_SAMPLE,
      sizeof(struct kx_sample),

@@ -350,14 +350,12 @@ static const struct be_krow_step pool_steps[] = {
 
 static const struct be_krow_step argmax_part_steps[] = {
     {BE_KN_GRID,
-        "    KX_SHARED struct kx_best sh[8];\n"
+        "    KX_SHARED struct kx_best sh[32];\n"
         "    const kx_u row = kx_bx() / a.parts, part = kx_bx() % a.parts;\n"
         "    const kx_u span = ((k + a.parts - 1u) / a.parts + 7u) / 8u * 8u, lo = part * span;\n"
         "    const kx_u hi = lo >= k ? lo : k - lo < span ? k : lo + span;\n"
-        "    struct kx_best b;\n"
-        "    float v[8];\n"
-        "    b.v = -kx_i2f_bits(0x7f800000);\n"
-        "    b.i = 0x7fffffff;\n"},
+        "    struct kx_best b = kx_none();\n"
+        "    float v[8];\n"},
     {BE_KN_LOOP,
         "    for (kx_u c = lo + kx_tid() * 8u; c < hi; c += 2048u) {\n"},
     {BE_KN_LOAD_ACT,
@@ -369,7 +367,7 @@ static const struct be_krow_step argmax_part_steps[] = {
         "                b = kx_better(b, v[i], (int)(c + i));\n"
         "    }\n"},
     {BE_KN_REDUCE,
-        "    b = kx_block_best(b, sh);\n"},
+        "    b = kx_block_best(b, sh, 8u);\n"},
     {BE_KN_STORE,
         "    if (kx_tid() == 0u)\n"
         "        ((struct kx_best *)a.part)[(unsigned long long)row * a.parts + part] = b;\n"},
@@ -377,11 +375,9 @@ static const struct be_krow_step argmax_part_steps[] = {
 
 static const struct be_krow_step argmax_steps[] = {
     {BE_KN_GRID,
-        "    KX_SHARED struct kx_best sh[8];\n"
+        "    KX_SHARED struct kx_best sh[32];\n"
         "    const kx_u row = kx_bx();\n"
-        "    struct kx_best b;\n"
-        "    b.v = -kx_i2f_bits(0x7f800000);\n"
-        "    b.i = 0x7fffffff;\n"
+        "    struct kx_best b = kx_none();\n"
         "    (void)k;\n"},
     {BE_KN_LOOP,
         "    for (kx_u p = kx_tid(); p < a.parts; p += 256u) {\n"},
@@ -391,10 +387,119 @@ static const struct be_krow_step argmax_steps[] = {
         "        b = kx_better(b, o.v, o.i);\n"
         "    }\n"},
     {BE_KN_REDUCE,
-        "    b = kx_block_best(b, sh);\n"},
+        "    b = kx_block_best(b, sh, 8u);\n"},
     {BE_KN_STORE,
         "    if (kx_tid() == 0u)\n"
         "        ((int *)a.out)[row] = b.i == 0x7fffffff ? 0 : b.i;\n"},
+};
+
+static const struct be_krow_step softcap_steps[] = {
+    {BE_KN_GRID,
+        "    const unsigned long long all = (unsigned long long)a.n * k, at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;\n"
+        "    const kx_u left = at >= all ? 0u : all - at < 8u ? (kx_u)(all - at) : 8u;\n"
+        "    float v[8];\n"
+        "    if (left == 0u)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, a.x, a.t, at, 0u, left);\n"},
+    {BE_KN_SOFTCAP,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        v[i] = a.cap * kx_tanh(kx_div(v[i], a.cap));\n"},
+    {BE_KN_STORE,
+        "    kx_st8(v, a.x, a.t, at, 0u, left);\n"},
+};
+
+static const struct be_krow_step sample_part_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED struct kx_best s[4096], shb[32];\n"
+        "    KX_SHARED float part[2][32];\n"
+        "    const kx_u pieces = KX_SAMPLE_PIECES(k), span = KX_SAMPLE_SPAN(k), list = KX_SAMPLE_LIST(k);\n"
+        "    const kx_u row = kx_bx() / pieces, piece = kx_bx() % pieces, lo = piece * span, m = k - lo < span ? k - lo : span;\n"
+        "    struct kx_best b = kx_none();\n"
+        "    float w = 0.0f, bad = 0.0f;\n"
+        "    if (k <= KX_SAMPLE_COLS) {\n"
+        "        const struct kx_sample_row r = ((const struct kx_sample_row *)a.rows)[row];\n"
+        "        const int kind = kx_sample_kind(r, k);\n"},
+    {BE_KN_LOOP,
+        "        for (kx_u i = kx_tid(); i < span; i += 512u) {\n"
+        "            struct kx_best e = kx_none();\n"},
+    {BE_KN_LOAD_ACT,
+        "            if (i < m) {\n"
+        "                e.v = kx_get(a.x, a.x_t, (unsigned long long)row * k + lo + i);\n"
+        "                e.i = (int)(lo + i);\n"
+        "                bad = kx_abs(e.v) <= KX_FLT_MAX ? bad : 1.0f;\n"
+        "            }\n"
+        "            s[i] = e;\n"},
+    {BE_KN_ARGMAX,
+        "            b = kx_better(b, e.v, e.i);\n"
+        "        }\n"},
+    {BE_KN_REDUCE,
+        "        b = kx_block_best(b, shb, 16u);\n"
+        "        bad = kx_block_sum(bad, part[0], 16u);\n"},
+    {BE_KN_SAMPLE,
+        "        if (kind == 2 || kind == 3)\n"
+        "            for (kx_u i = kx_tid(); i < m; i += 512u)\n"
+        "                w = w + kx_weight(s[i].v, b.v, r.inv_temperature);\n"
+        "        w = kx_block_sum(w, part[1], 16u);\n"
+        "        if (bad == 0.0f && (kind == 1 || kind == 2)) {\n"
+        "            struct kx_best *to = (struct kx_best *)kx_list(&a, row, piece, k);\n"
+        "            kx_sort(s, span, 512u, 0);\n"
+        "            for (kx_u i = kx_tid(); i < list; i += 512u)\n"
+        "                to[i] = s[i];\n"
+        "        }\n"},
+    {BE_KN_STORE,
+        "        if (kx_tid() == 0u) {\n"
+        "            struct kx_piece *h = (struct kx_piece *)((unsigned char *)a.scratch + (unsigned long long)row * a.scratch_row) + piece;\n"
+        "            h->max = b.v;\n"
+        "            h->arg = b.i;\n"
+        "            h->sum = w;\n"
+        "            h->bad = bad == 0.0f ? 0u : 1u;\n"
+        "        }\n"
+        "    }\n"},
+};
+
+static const struct be_krow_step sample_steps[] = {
+    {BE_KN_GRID,
+        "    KX_SHARED struct kx_best s[4096], shb[32];\n"
+        "    KX_SHARED double sum[1024];\n"
+        "    KX_SHARED int sh[32];\n"
+        "    const kx_u row = kx_bx(), pieces = k <= KX_SAMPLE_COLS ? KX_SAMPLE_PIECES(k) : 0u;\n"
+        "    const struct kx_sample_row r = ((const struct kx_sample_row *)a.rows)[row];\n"
+        "    const struct kx_piece *h = (const struct kx_piece *)((const unsigned char *)a.scratch + (unsigned long long)row * a.scratch_row);\n"
+        "    const int kind = pieces == 0u ? 4 : kx_sample_kind(r, k);\n"
+        "    struct kx_best b = kx_none();\n"
+        "    int bad = 0, id = -1;\n"},
+    {BE_KN_LOOP,
+        "    for (kx_u p = kx_tid(); p < pieces; p += 1024u) {\n"},
+    {BE_KN_LOAD_ACT,
+        "        const struct kx_piece o = h[p];\n"
+        "        bad = o.bad ? 1 : bad;\n"},
+    {BE_KN_ARGMAX,
+        "        b = kx_better(b, o.max, o.arg);\n"
+        "    }\n"},
+    {BE_KN_REDUCE,
+        "    b = kx_block_best(b, shb, 32u);\n"
+        "    bad = kx_block_min(-bad, sh);\n"},
+    {BE_KN_SAMPLE,
+        "    if (!bad && kind == 0)\n"
+        "        id = b.i;\n"
+        "    else if (!bad && kind == 3)\n"
+        "        id = kx_draw_all(&a, row, k, r, h, b.v, sum, sh);\n"
+        "    else if (!bad && kind != 4) {\n"
+        "        double total = 0.0;\n"
+        "        if (kind == 2) {\n"
+        "            if (kx_tid() < pieces)\n"
+        "                sum[kx_tid()] = (double)(h[kx_tid()].sum * kx_weight(h[kx_tid()].max, b.v, r.inv_temperature));\n"
+        "            kx_scan(sum, pieces);\n"
+        "            total = sum[pieces - 1u];\n"
+        "            kx_sync();\n"
+        "        }\n"
+        "        id = kx_draw_few(&a, row, k, r, kind, b.v, total, s, sum, sh, shb);\n"
+        "    }\n"},
+    {BE_KN_STORE,
+        "    if (kx_tid() == 0u)\n"
+        "        ((int *)a.out)[row] = id;\n"},
 };
 
 static const struct be_krow_step convert_steps[] = {

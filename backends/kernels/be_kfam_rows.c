@@ -95,6 +95,27 @@ static void grid_argmax(const struct be_kentry *e, const void *args, struct be_k
     grid_of(out, a->n, 256);
 }
 
+static void grid_softcap(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_softcap *a = args;
+
+    grid_of(out, ((uint64_t)a->n * a->k + 1023) / 1024, 128);
+}
+
+static void grid_sample_part(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_sample *a = args;
+
+    grid_of(out, (uint64_t)a->n * (a->k <= KX_SAMPLE_COLS ? KX_SAMPLE_PIECES(a->k) : 1), 512);
+}
+
+static void grid_sample(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_sample *a = args;
+
+    grid_of(out, a->n, 1024);
+}
+
 static void grid_convert(const struct be_kentry *e, const void *args, struct be_kgrid *out)
 {
     const struct kx_convert *a = args;
@@ -133,8 +154,11 @@ static void grid_embed(const struct be_kentry *e, const void *args, struct be_kg
           .kv_heads = DIM(1, 4096, 1), .kv_paged = 1, .kv_dtype = ANY
 #define PARTS_GATHER 0, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_POOL 8192, .act = BE_KACT_ANY, .k = COLS(1), .seq = DIM(1, 1u << 20, 1)
-#define PARTS_ARGMAX_PART 64, .act = BE_KACT_ANY, .k = COLS(1)
-#define PARTS_ARGMAX 64, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_ARGMAX_PART 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_ARGMAX 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_SOFTCAP 0, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_SAMPLE_PART 33280, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_SAMPLE 41344, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_CONVERT 0, .act = BE_KACT_ANY, .k = COLS(1)
 
 #define EXPAND(...) ENTRY(__VA_ARGS__)
@@ -148,6 +172,14 @@ static const struct be_kentry entries[] = {
         EMBED(F32, "f32", 1),
     EMBED(F16, "f16", 1),
     EMBED(BF16, "bf16", 1),
+    EMBED(Q4_0, "q4_0", 32),
+    EMBED(Q4_1, "q4_1", 32),
+    EMBED(Q5_0, "q5_0", 32),
+    EMBED(Q5_1, "q5_1", 32),
+    EMBED(Q8_0, "q8_0", 32),
+    EMBED(Q4_K, "q4_k", 256),
+    EMBED(Q5_K, "q5_k", 256),
+    EMBED(Q6_K, "q6_k", 256),
 };
 #define N_ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
@@ -281,6 +313,31 @@ static const struct be_knode argmax[] = {
     N(ARGMAX, 2, 2, 1, 0, 0, 0, 0),
     N(REDUCE, 1, 3, 2, 0, 0, BE_KR_ARGMAX, BE_KA_PART),
     N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode softcap[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ELEM, 0),
+    N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(SOFTCAP, 1, 2, 1, 0, 0, 0, 0),
+    N(STORE, 1, 0, 2, 0, 0, BE_KACT_ANY, 0),
+};
+
+/* a unit: a piece of KX_SAMPLE_SPAN columns; SAMPLE: its mass and its best, in order */
+static const struct be_knode sample_part[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),          N(LOOP, 1, 0, 0, 0, 0, BE_KA_K, 512),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),      N(ARGMAX, 2, 2, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 3, 2, 0, 0, BE_KR_ARGMAX, BE_KA_K), N(SAMPLE, 1, 4, 1, 3, 0, 0, 0),
+    N(STORE, 1, 0, 4, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode sample[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ROW, 0),
+    N(LOOP, 1, 0, 0, 0, 0, BE_KA_PART, 1024),
+    N(LOAD_ACT, 2, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(ARGMAX, 2, 2, 1, 0, 0, 0, 0),
+    N(REDUCE, 1, 3, 2, 0, 0, BE_KR_ARGMAX, BE_KA_PART),
+    N(SAMPLE, 1, 4, 1, 3, 0, 0, 0),
+    N(STORE, 1, 0, 4, 0, 0, BE_KACT_ANY, 0),
 };
 
 static const struct be_knode convert[] = {

@@ -14,7 +14,7 @@
 
 /* ---------------------------------------------------------------------- sums */
 
-static float lanes_sum(const float v[32])
+float be_krow_ref_lanes_sum(const float v[32])
 {
     float a[32], b[32];
 
@@ -28,13 +28,13 @@ static float lanes_sum(const float v[32])
 }
 
 /* Over the threads of a row's block; v[t] belongs to thread t. */
-static float block_sum(const float *v, uint32_t warps)
+float be_krow_ref_block_sum(const float *v, uint32_t warps)
 {
     float part[32] = {0};
 
     for (uint32_t w = 0; w < warps; w++)
-        part[w] = lanes_sum(v + w * 32);
-    return lanes_sum(part);
+        part[w] = be_krow_ref_lanes_sum(v + w * 32);
+    return be_krow_ref_lanes_sum(part);
 }
 
 static float inv_rms(float sum, uint32_t k, float eps)
@@ -150,7 +150,7 @@ static enum rc rms_norm(const struct kx_norm *a, float *row, struct rc_err *err)
             row[c] = kx_act_get(a->x, a->x_t, at + c);
             sum[owner(c, warps)] = kx_fma(row[c], row[c], sum[owner(c, warps)]);
         }
-        f = inv_rms(block_sum(sum, warps), k, a->eps);
+        f = inv_rms(be_krow_ref_block_sum(sum, warps), k, a->eps);
         for (uint32_t c = 0; c < k; c++) {
             row[c] = row[c] * f;
             row[c] = row[c] * KX_AT(const float, a->w)[c];
@@ -183,13 +183,13 @@ static enum rc layer_norm(const struct kx_norm *a, float *row, struct rc_err *er
                 row[c] = row[c] + kx_act_get(a->add, a->add_t, at + c);
             sum[owner(c, warps)] += row[c];
         }
-        mean = kx_div(block_sum(sum, warps), (float)k);
+        mean = kx_div(be_krow_ref_block_sum(sum, warps), (float)k);
         for (uint32_t c = 0; c < k; c++) {
             float t = row[c] - mean;
 
             dev[owner(c, warps)] = kx_fma(t, t, dev[owner(c, warps)]);
         }
-        f = inv_rms(block_sum(dev, warps), k, a->eps);
+        f = inv_rms(be_krow_ref_block_sum(dev, warps), k, a->eps);
         for (uint32_t c = 0; c < k; c++) {
             float y = (row[c] - mean) * f;
 
@@ -216,7 +216,7 @@ static void rope_head(const struct kx_rope *a, uint64_t at, const float *cs, con
             sum[i % 32] = kx_fma(x[i], x[i], sum[i % 32]);
             sum[i % 32] = kx_fma(x[half + i], x[half + i], sum[i % 32]);
         }
-        f = inv_rms(lanes_sum(sum), a->head_dim, a->eps);
+        f = inv_rms(be_krow_ref_lanes_sum(sum), a->head_dim, a->eps);
         for (uint32_t i = 0; i < a->head_dim; i++)
             x[i] = x[i] * f * KX_AT(const float, a->w)[i];
     }
@@ -412,6 +412,25 @@ static enum rc argmax(const struct kx_argmax *a, float *row, struct rc_err *err)
         KX_AT(int32_t, a->out)[r] = b.i == INT32_MAX ? 0 : b.i;
     }
     return RC_OK;
+}
+
+/* ------------------------------------------------------------ softcap, sampling */
+
+static enum rc softcap(const struct kx_softcap *a, float *row, struct rc_err *err)
+{
+    for (uint64_t i = 0; i < (uint64_t)a->n * a->k; i++)
+        kx_act_put(a->x, a->t, i, a->cap * kx_tanh(kx_div(kx_act_get(a->x, a->t, i), a->cap)));
+    return RC_OK;
+}
+
+static enum rc sample_part(const struct kx_sample *a, float *row, struct rc_err *err)
+{
+    return be_krow_ref_sample(a, true, err);
+}
+
+static enum rc sample(const struct kx_sample *a, float *row, struct rc_err *err)
+{
+    return be_krow_ref_sample(a, false, err);
 }
 
 /* ------------------------------------------------------------------------ run */

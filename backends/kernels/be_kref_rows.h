@@ -8,6 +8,11 @@
 void be_krow_ref_q8_0(const float *x, int8_t q[32], float *out_d, int32_t *out_s);
 void be_krow_ref_q8_k(const float *x, int8_t q[256], float *out_d, int32_t out_s[8]);
 
+/* Sums over 32 lanes and over the threads of a block, in the order of be_krows.h. */
+float be_krow_ref_lanes_sum(const float v[32]);
+float be_krow_ref_block_sum(const float *v, uint32_t warps);
 enum rc be_krow_ref_embed(const struct be_kir *k, const struct kx_embed *a, struct rc_err *err);
+/* first: the launch of kx_sample_part. */
+enum rc be_krow_ref_sample(const struct kx_sample *a, bool first, struct rc_err *err);
 
 #endif

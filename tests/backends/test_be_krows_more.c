@@ -137,9 +137,6 @@ static void embeddings_are_the_values_of_the_file(void **state)
     for (unsigned i = 0; i < N_TYPES * 4; i++) {
         enum be_dtype t = all_types[i % N_TYPES];
 
-        if (be_dtype_block(t) > 1) /* with the kernels that repack */
-            continue;
-
         embed_case(t, be_dtype_block(t) == 1 ? 1 : be_dtype_block(t), i / N_TYPES % 2,
                    i / N_TYPES > 1);
         embed_case(t, be_dtype_block(t) == 256 ? 768 : 640, i / N_TYPES % 2, i / N_TYPES > 1);
