@@ -103,10 +103,7 @@ static void setup(void)
                 continue;
             }
             assert_true(n_libs < MAX_LIBS);
-            if (be_kmetal_text(name, &t, NULL) == RC_UNSUPPORTED) {
-                be_ktext_deinit(&t);
-                continue;
-            }
+            OK(be_kmetal_text(name, &t, err));
             libs[n_libs++] = (struct lib){
                 .name = name, .fam = be_kfamilies[f], .text = t.p, .code = without_comments(t.p)};
             without_other_devices(libs[n_libs - 1].code);
@@ -501,23 +498,54 @@ static enum rc d_download(void *user, void *dst, uint64_t src, size_t n, struct 
     return RC_OK;
 }
 
-/* Threads along x and y, as the heads of be_kmetal_*.c say. */
+/* Threads along x and y, as the heads of be_kmetal_linear.c and kx_rows.metal say; 0: threads work
+ * together, or the result is meant to differ (rotation without f64, draws with sums in f32). */
 static struct uint2 threads_of(const struct be_kentry *e, const void *args)
 {
-    if (e->desc.op == BE_KOP_LINEAR) {
-        const struct kx_linear *a = args;
-        kx_u x = a->n_out[0];
+    const struct kx_linear *l = args;
+    const struct kx_repack *p = args;
+    const struct kx_quant *q = args;
+    const struct kx_norm *n = args;
+    const struct kx_kv_write *kv = args;
+    const struct kx_gather *g = args;
+    const struct kx_softcap *sc = args;
+    const struct kx_convert *cv = args;
+    const struct kx_pool *po = args;
+    const struct kx_argmax *am = args;
+    const struct kx_embed *em = args;
+    kx_u x = 0;
 
-        for (kx_u i = 1; i < a->n_parts && a->epi != KX_EPI_GEGLU; i++)
-            x += a->n_out[i];
-        return (struct uint2){x, a->n};
+    switch (e->desc.op) {
+    case BE_KOP_LINEAR:
+        for (kx_u i = 0; i < (l->epi == KX_EPI_GEGLU ? 1 : l->n_parts); i++)
+            x += l->n_out[i];
+        return (struct uint2){x, l->n};
+    case BE_KOP_REPACK:
+        return (struct uint2){p->k / 32, p->n_rows};
+    case BE_KOP_QUANT:
+        return (struct uint2){q->k / (q->enc == KX_ENC_Q8_K ? 256 : 32), q->n};
+    case BE_KOP_RMS_NORM:
+    case BE_KOP_LAYER_NORM:
+        return (struct uint2){n->n, 1};
+    case BE_KOP_KV_WRITE:
+        return (struct uint2){kv->kv.n_kv_heads, kv->n};
+    case BE_KOP_GATHER:
+        return (struct uint2){g->k, g->n};
+    case BE_KOP_SOFTCAP:
+        return (struct uint2){sc->n * sc->k, 1};
+    case BE_KOP_CONVERT:
+        return (struct uint2){(kx_u)cv->n, 1};
+    case BE_KOP_POOL:
+        return (struct uint2){po->k, po->n_seqs};
+    case BE_KOP_ARGMAX_PART:
+        return (struct uint2){am->parts, am->n};
+    case BE_KOP_ARGMAX:
+        return (struct uint2){am->n, 1};
+    case BE_KOP_EMBED:
+        return (struct uint2){em->k, em->n};
+    default:
+        return (struct uint2){0, 0};
     }
-    if (e->desc.op == BE_KOP_REPACK) {
-        const struct kx_repack *a = args;
-
-        return (struct uint2){a->k / 32, a->n_rows};
-    }
-    return (struct uint2){0, 0};
 }
 
 static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_kgrid *g,
