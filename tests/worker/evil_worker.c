@@ -3,7 +3,8 @@
  *   evil-worker ATTEMPT ROOT SKIP
  *
  * ATTEMPT is a row of attempts[]; ROOT the model directory or file; SKIP a mask of
- * layers to leave out (wrk_sandbox_impl.h), 0 for the real sandbox. Prints
+ * layers to leave out (wrk_sandbox_impl.h), 0 for the real sandbox; bit 31 gives it a
+ * device, /dev/zero, and bit 30 a kernel cache too, EVIL_CACHE. Prints
  * nothing: exit status 0 = the attempt succeeded, 100 + errno = it failed with
  * errno (capped), 1 = the set-up failed; or a signal ended it.
  * Expected outcomes: docs/sandbox.md and test_wrk_sandbox.c.
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -294,6 +296,74 @@ static int honest_work(void)
     return 0;
 }
 
+/* -------------------------------------------------------------- with a device */
+
+static char cache[128];
+static bool opened, thread_ran;
+
+static void *quick_thread(void *arg)
+{
+    thread_ran = true;
+    return arg;
+}
+/* As a driver does: starts threads and maps code, before the filter. */
+static void open_device(void *user)
+{
+    pthread_t t;
+
+    (void)user;
+    opened =
+        mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED &&
+        pthread_create(&t, NULL, quick_thread, NULL) == 0 && pthread_join(t, NULL) == 0;
+}
+static int was_opened(void)
+{
+    return opened && thread_ran ? 0 : 1;
+}
+static int uses_device(void)
+{
+    int fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    char buf[64];
+
+    if (fd < 0)
+        return result(false);
+    errno = 0;
+    return result(ioctl(fd, 0x5401 /* TCGETS */, buf) == 0);
+}
+static int other_device(void)
+{
+    return result(open("/dev/full", O_RDWR | O_CLOEXEC) >= 0);
+}
+static int keeps_kernels(void)
+{
+    int dir_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
+
+    fd = dir_fd < 0 ? -1 : openat(dir_fd, "t", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return result(fd >= 0 && write(fd, "x", 1) == 1 && fsync(fd) == 0 &&
+                  renameat(dir_fd, "t", dir_fd, "k") == 0 && fsync(dir_fd) == 0 &&
+                  unlinkat(dir_fd, "k", 0) == 0);
+}
+static int folder_in_cache(void)
+{
+    char path[160];
+
+    snprintf(path, sizeof(path), "%s/d", cache);
+    return result(mkdir(path, 0700) == 0);
+}
+static int excl_in_model(void)
+{
+    return result(openat(root_fd, "new.txt", O_WRONLY | O_CREAT | O_EXCL, 0600) >= 0);
+}
+static int new_thread_after_device_seal(void)
+{
+    pthread_t t;
+
+    if (wrk_sandbox_seal_device(NULL) != RC_OK)
+        return 1;
+    errno = pthread_create(&t, NULL, quick_thread, NULL);
+    return result(errno == 0);
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
@@ -314,12 +384,17 @@ static const struct {
     A(has_caps),         A(gains_privs),     A(outlives_parent),
     A(shares_network),   A(new_thread),      A(new_thread_after_seal),
     A(new_user_ns),      A(uses_io_uring),   A(big_memfd),
-    A(honest_work),      A(early_thread),
+    A(honest_work),      A(early_thread),    A(was_opened),
+    A(uses_device),      A(other_device),    A(keeps_kernels),
+    A(folder_in_cache),  A(excl_in_model),   A(new_thread_after_device_seal),
 };
 
 int main(int argc, char **argv)
 {
+    static const char *const nodes[] = {"/dev/zero", NULL};
+    static const char *const none[] = {"/not/on/this/machine", NULL};
     static struct wrk_sandbox_report report;
+    struct wrk_sandbox_device device = {.read_only = none, .nodes = nodes, .open = open_device};
     struct rc_err err = RC_ERR_INIT;
     uint32_t skip;
 
@@ -328,14 +403,17 @@ int main(int argc, char **argv)
         return 1;
     skip = (uint32_t)strtoul(argv[3], NULL, 0);
     snprintf(sock_name, sizeof(sock_name), "%s", getenv("EVIL_SOCK") ? getenv("EVIL_SOCK") : "");
+    snprintf(cache, sizeof(cache), "%s", getenv("EVIL_CACHE") ? getenv("EVIL_CACHE") : "");
+    if (skip & (1u << 30))
+        device.rw_dir = cache;
     if (readlink("/proc/self/ns/net", netns, sizeof(netns) - 1) < 0)
         netns[0] = 0;
     if (strcmp(argv[1], "early_thread") == 0 &&
         pthread_create(&(pthread_t){0}, NULL, sleeping_thread, NULL) != 0)
         return 1;
     root_fd = open(argv[2], O_RDONLY);
-    if (wrk_sandbox_apply_but(skip, WRK_SANDBOX_STRICT, -1, root_fd, 2, NULL, &report, &err) !=
-        RC_OK) {
+    if (wrk_sandbox_apply_but(skip, WRK_SANDBOX_STRICT, -1, root_fd, 2,
+                              skip & (1u << 31) ? &device : NULL, &report, &err) != RC_OK) {
         if (write(2, err.msg, strlen(err.msg)) < 0) {
             /* nothing to do */
         }

@@ -30,7 +30,11 @@
 #define KILLED (-SIGSYS)
 #define ERR(e) (100 + (e))
 
-static char dir[64], file[96], sock_name[64];
+/* bits of the evil worker's mask that give it a device, and a kernel cache with it */
+#define DEVICE (1u << 31)
+#define CACHE (DEVICE | 1u << 30)
+
+static char dir[64], file[96], cache[64], sock_name[64];
 static bool root_user, have_netns;
 
 /* Exit status of the attempt, or minus the signal. */
@@ -48,6 +52,7 @@ static int run(const char *attempt, const char *root, uint32_t skip)
         dup2(null_fd, 77);
         setenv("EVIL_SECRET", "hunter2", 1);
         setenv("EVIL_SOCK", sock_name, 1);
+        setenv("EVIL_CACHE", cache, 1);
         execl(EXE, EXE, attempt, root, mask, (char *)NULL);
         _exit(127);
     }
@@ -156,6 +161,72 @@ static void a_file_as_root_leaves_nothing_to_open(void **state)
     check("honest_work", file, 0, 0);
 }
 
+/* With a device a worker may do what a driver needs, and what a sandbox is for stays shut.
+ * What the filter does not know is refused there, not killed. */
+static void a_device_opens_what_a_driver_needs_and_no_more(void **state)
+{
+    static const struct {
+        const char *attempt;
+        uint32_t with;
+        int want;
+    } table[] = {
+        {"was_opened", DEVICE, 0},
+        {"was_opened", 0, 1},
+        {"uses_device", DEVICE, ERR(ENOTTY)}, /* the call arrived */
+        {"uses_device", 0, KILLED},
+        {"other_device", DEVICE, ERR(EACCES)},
+        {"other_device", DEVICE | L(LANDLOCK), 0},
+        {"keeps_kernels", CACHE, 0},
+        {"keeps_kernels", DEVICE, ERR(EACCES)},
+        {"keeps_kernels", DEVICE | L(LANDLOCK), ERR(EPERM)}, /* the filter alone */
+        {"folder_in_cache", CACHE, ERR(EPERM)},
+        {"folder_in_cache", CACHE | L(SECCOMP), ERR(EACCES)},
+        {"excl_in_model", CACHE, ERR(EACCES)},
+        {"excl_in_model", DEVICE, ERR(EPERM)},
+        {"excl_in_model", 0, KILLED},
+        {"open_outside", CACHE, ERR(EACCES)},
+        {"open2_outside", CACHE, ERR(EACCES)},
+        {"write_model", CACHE, ERR(EACCES)},
+        {"create_in_model", CACHE, ERR(EPERM)},
+        {"create2_in_model", CACHE, ERR(EACCES)},
+        {"unlink_in_model", CACHE, ERR(EPERM)},
+        {"inet_socket", DEVICE, ERR(EPERM)},
+        {"tcp_connect", DEVICE, ERR(EPERM)},
+        {"abstract_socket", DEVICE, ERR(EPERM)},
+        {"kill_parent", DEVICE, ERR(EPERM)},
+        {"exec_sh", DEVICE, KILLED},
+        {"fork_bomb", DEVICE, KILLED},
+        {"vfork_once", DEVICE, KILLED},
+        {"ptrace_parent", DEVICE, KILLED},
+        {"uses_io_uring", DEVICE, KILLED},
+        {"new_user_ns", DEVICE, KILLED},
+        {"map_exec", DEVICE, ERR(EPERM)},
+        {"protect_exec", DEVICE, ERR(EPERM)},
+        {"memfd_exec", DEVICE, ERR(EPERM)},
+        {"make_dumpable", DEVICE, ERR(EPERM)},
+        {"has_secret_env", DEVICE, ERR(ENOENT)},
+        {"has_stray_fd", DEVICE, ERR(EBADF)},
+        {"big_memfd", DEVICE, ERR(EFBIG)},
+        {"open_inside", DEVICE, 0},
+        {"new_thread", DEVICE, 0},
+        {"new_thread_after_device_seal", DEVICE, ERR(EAGAIN)},
+        {"honest_work", CACHE, 0},
+    };
+    int fd;
+
+    (void)state;
+    if ((fd = open("/dev/full", O_RDWR)) < 0)
+        skip();
+    close(fd);
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        make_root();
+        check(table[i].attempt, dir, table[i].with, table[i].want);
+    }
+    check("open_outside", file, DEVICE, ERR(EACCES));
+    check("uses_device", file, DEVICE, ERR(ENOTTY));
+    check("keeps_kernels", file, CACHE, 0);
+}
+
 static void root_loses_its_capabilities(void **state)
 {
     (void)state;
@@ -227,7 +298,8 @@ static int setup(void **state)
 
     (void)state;
     strcpy(dir, "/tmp/inferd-evil-XXXXXX");
-    if (mkdtemp(dir) == NULL || fd < 0)
+    strcpy(cache, "/tmp/inferd-evic-XXXXXX");
+    if (mkdtemp(dir) == NULL || mkdtemp(cache) == NULL || fd < 0)
         return -1;
     memcpy(a.sun_path + 1, sock_name, (size_t)n);
     if (bind(fd, (struct sockaddr *)&a,
@@ -249,7 +321,7 @@ static int teardown(void **state)
     unlink(path);
     snprintf(path, sizeof(path), "%s/new2.txt", dir);
     unlink(path);
-    return rmdir(dir);
+    return rmdir(dir) | rmdir(cache);
 }
 
 int main(void)
@@ -257,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_attempt_fails_and_its_layer_is_why),
         cmocka_unit_test(a_file_as_root_leaves_nothing_to_open),
+        cmocka_unit_test(a_device_opens_what_a_driver_needs_and_no_more),
         cmocka_unit_test(root_loses_its_capabilities),
         cmocka_unit_test(cores_are_off),
         cmocka_unit_test(the_network_is_its_own),
