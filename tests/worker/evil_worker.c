@@ -352,7 +352,7 @@ static int folder_in_cache(void)
 }
 static int excl_in_model(void)
 {
-    return result(openat(root_fd, "new.txt", O_WRONLY | O_CREAT | O_EXCL, 0600) >= 0);
+    return result(openat(root_fd, "fresh.txt", O_WRONLY | O_CREAT | O_EXCL, 0600) >= 0);
 }
 static int new_thread_after_device_seal(void)
 {
