@@ -100,10 +100,13 @@ bool wrk_device_word(struct wrk_device *d, const char *arg)
 
 void wrk_device_env(struct wrk_device *d)
 {
-    if (!d->cuda_library)
-        d->cuda_library = getenv("INFERD_CUDA_LIBRARY");
-    if (!d->nvrtc_library)
-        d->nvrtc_library = getenv("INFERD_NVRTC_LIBRARY");
+    const char *cuda = getenv("INFERD_CUDA_LIBRARY"), *nvrtc = getenv("INFERD_NVRTC_LIBRARY");
+
+    /* copies: the sandbox wipes the environment itself; they live as long as the process */
+    if (!d->cuda_library && cuda && *cuda)
+        d->cuda_library = strdup(cuda);
+    if (!d->nvrtc_library && nvrtc && *nvrtc)
+        d->nvrtc_library = strdup(nvrtc);
 }
 
 const char *wrk_device_backend(const struct wrk_device *d)
@@ -212,12 +215,12 @@ struct opening {
     struct rc_err *why;
 };
 
-static void name_library(const char *var, const char *path)
+void wrk_device_export(const struct wrk_device *d)
 {
-    if (path && *path)
-        setenv(var, path, 1);
-    else
-        unsetenv(var);
+    if (d->cuda_library)
+        setenv("INFERD_CUDA_LIBRARY", d->cuda_library, 1);
+    if (d->nvrtc_library)
+        setenv("INFERD_NVRTC_LIBRARY", d->nvrtc_library, 1);
 }
 
 /* Between Landlock and the system call filter. */
@@ -227,8 +230,11 @@ static void open_device(void *user)
     struct be_opts opts = {.n_threads = o->in->n_threads, .no_spin = o->in->no_spin};
 
     wrk_device_opts(o->d, &opts);
-    name_library("INFERD_CUDA_LIBRARY", o->d->cuda_library);
-    name_library("INFERD_NVRTC_LIBRARY", o->d->nvrtc_library);
+    if (o->in->mode == WRK_SANDBOX_OFF) { /* else the environment is empty here */
+        unsetenv("INFERD_CUDA_LIBRARY");
+        unsetenv("INFERD_NVRTC_LIBRARY");
+    }
+    wrk_device_export(o->d);
     setenv("CUDA_CACHE_DISABLE", "1", 1); /* it would want to write below a home */
     for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
         (void)dlopen(early[i], RTLD_NOW | RTLD_GLOBAL);

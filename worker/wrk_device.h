@@ -29,6 +29,8 @@ const char *wrk_device_usage(void);
 /* Libraries that a person named in the environment (INFERD_CUDA_LIBRARY,
  * INFERD_NVRTC_LIBRARY), where no word did. Never for a serving worker. */
 void wrk_device_env(struct wrk_device *d);
+/* Libraries a word named, into the environment, where the backend looks. One thread. */
+void wrk_device_export(const struct wrk_device *d);
 
 bool wrk_device_is_cpu(const struct wrk_device *d);
 const char *wrk_device_backend(const struct wrk_device *d);

@@ -5,7 +5,7 @@
  * because that is where they must work. Prints nothing of a model or a request.
  * Tests: tests/worker/test_wrk_serve.c
  */
-#include "wrk_doctor.h"
+#include "wrk_doctor_impl.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -69,11 +69,33 @@ static bool backend(unsigned n_threads)
     return true;
 }
 
-static int child(enum wrk_sandbox_mode mode, unsigned n_threads)
+void wrk_doctor_say(const char *name, enum wrk_finding f, const char *fmt, ...)
 {
+    char text[600];
+    va_list ap;
+    json_t *o;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    o = json_pack("{s:s, s:b, s:s}", "check", name, "ok", f != WRK_FOUND_BAD, "detail", text);
+    if (f == WRK_FOUND_NOTE)
+        json_object_set_new(o, "note", json_true());
+    print_line(o);
+    fflush(stdout); /* what follows might be killed */
+}
+
+struct trial {
+    enum wrk_sandbox_mode mode;
+    unsigned n_threads;
+};
+
+static int child(void *arg)
+{
+    const struct trial *t = arg;
     struct wrk_sandbox_report r;
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = wrk_sandbox_apply(mode, -1, -1, n_threads, &r, &err);
+    enum rc rc = wrk_sandbox_apply(t->mode, -1, -1, t->n_threads, &r, &err);
     bool ok = rc == RC_OK;
 
     for (size_t i = 0; i < r.n; i++) {
@@ -86,31 +108,39 @@ static int child(enum wrk_sandbox_mode mode, unsigned n_threads)
     }
     check("sandbox", ok, ok ? "a worker can start in this mode" : err.msg);
     fflush(stdout); /* what follows might be killed */
-    ok = ok && backend(n_threads);
+    ok = ok && backend(t->n_threads);
     fflush(stdout);
     return ok ? 0 : 1;
 }
 
-int wrk_doctor(enum wrk_sandbox_mode mode, unsigned n_threads)
+int wrk_doctor_child(const char *name, int (*run)(void *arg), void *arg)
 {
     int status = 0;
     pid_t pid;
 
     fflush(stdout);
-    if ((pid = fork()) == 0)
-        _exit(child(mode, n_threads));
+    if ((pid = fork()) == 0) {
+        status = run(arg);
+        fflush(stdout);
+        _exit(status);
+    }
     if (pid < 0 || waitpid(pid, &status, 0) != pid) {
-        check("sandbox", false, "the trial process could not be started");
-        return 1;
+        check(name, false, "the trial process could not be started");
+        return -1;
     }
     if (WIFSIGNALED(status)) {
-        char text[96];
-
-        snprintf(text, sizeof(text), "the trial process was killed by signal %d (%s)%s",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)),
-                 WTERMSIG(status) == SIGSYS ? ": a system call outside the allowlist" : "");
-        check("sandbox", false, text);
-        return 1;
+        wrk_doctor_say(name, WRK_FOUND_BAD, "the trial process was killed by signal %d (%s)%s",
+                       WTERMSIG(status), strsignal(WTERMSIG(status)),
+                       WTERMSIG(status) == SIGSYS ? ": a system call outside the allowlist" : "");
+        return -1;
     }
     return WEXITSTATUS(status);
+}
+
+int wrk_doctor(enum wrk_sandbox_mode mode, unsigned n_threads, const struct wrk_device *device)
+{
+    int plain = wrk_doctor_child("sandbox", child, &(struct trial){mode, n_threads});
+    int gpu = wrk_doctor_gpu(mode, device);
+
+    return plain != 0 ? 1 : gpu != 0 ? 1 : 0;
 }

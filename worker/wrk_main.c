@@ -16,6 +16,7 @@
 #include "wrk_sandbox.h"
 #include "wrk_serve.h"
 #include "wrk_start.h"
+#include "wrk_verify.h"
 
 #define CHANNEL_FD 3 /* SUP_WORKER_CHANNEL_FD, SUP_WORKER_ROOT_FD */
 #define ROOT_FD 4
@@ -30,8 +31,7 @@ static const char usage[] =
     "           [--runs N] [--embed-batch N] [--embed-tokens N] [--cpu-level L]\n"
     "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE] [DEVICE WORDS]\n"
     "           times one model, prints one JSON object\n"
-    "       inferd-worker --version\n"
-    "inferd starts this program; people rarely do.\n";
+    "       inferd-worker --version\n";
 
 struct args {
     enum wrk_sandbox_mode sandbox;
@@ -39,10 +39,16 @@ struct args {
     struct wrk_device device;
 };
 
+static void print_usage(FILE *to)
+{
+    fprintf(to, "%s%s%sinferd starts this program; people rarely do.\n", usage, wrk_verify_usage,
+            wrk_device_usage());
+}
+
 static int bad(const char *arg)
 {
-    fprintf(stderr, "inferd-worker: unknown or malformed argument '%s'\n%s%s", arg, usage,
-            wrk_device_usage());
+    fprintf(stderr, "inferd-worker: unknown or malformed argument '%s'\n", arg);
+    print_usage(stderr);
     return WRK_EXIT_USAGE;
 }
 
@@ -96,7 +102,8 @@ static int doctor_main(int argc, char **argv)
 
     if (i != 0)
         return bad(argv[i]);
-    return wrk_doctor(a.sandbox, be_host_threads(a.threads, &spin));
+    wrk_device_env(&a.device);
+    return wrk_doctor(a.sandbox, be_host_threads(a.threads, &spin), &a.device);
 }
 
 static int version_main(int argc, char **argv)
@@ -111,7 +118,7 @@ static int help_main(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    printf("%s%s", usage, wrk_device_usage());
+    print_usage(stdout);
     return WRK_EXIT_OK;
 }
 
@@ -119,8 +126,9 @@ static const struct {
     const char *word;
     int (*run)(int argc, char **argv);
 } modes[] = {
-    {"--serve", serve_main},     {"--doctor", doctor_main}, {"--bench", wrk_bench},
-    {"--version", version_main}, {"--help", help_main},
+    {"--serve", serve_main},        {"--doctor", doctor_main},        {"--bench", wrk_bench},
+    {"verify-kernels", wrk_verify}, {"--verify-kernels", wrk_verify}, {"--version", version_main},
+    {"--help", help_main},
 };
 
 int main(int argc, char **argv)
@@ -131,6 +139,6 @@ int main(int argc, char **argv)
             return modes[i].run(argc, argv);
     if (argc > 1)
         return bad(argv[1]);
-    fputs(usage, stderr);
+    print_usage(stderr);
     return WRK_EXIT_USAGE;
 }

@@ -16,6 +16,7 @@ struct sup_doctor {
     json_t *list; /* with json: the findings */
     const char *group;
     unsigned n[4]; /* by enum sup_finding */
+    bool gpu;      /* its heading was printed */
 };
 
 /* A heading; later findings belong to it. */

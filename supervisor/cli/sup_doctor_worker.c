@@ -26,6 +26,15 @@ static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding
     if (json_is_true(json_object_get(o, "optional")))
         missing = SUP_FOUND_WARN;
 
+    if (check && strncmp(check, "gpu", 3) == 0 && !d->gpu) {
+        sup_doctor_group(d, "GPU");
+        d->gpu = true;
+    }
+    if (json_is_true(json_object_get(o, "note")) && check) {
+        sup_doctor_say(d, SUP_FOUND_NOTE, check, "%s", detail ? detail : "");
+        json_decref(o);
+        return;
+    }
     if ((!layer && !check) || !json_is_boolean(good))
         sup_doctor_say(d, SUP_FOUND_WARN, "worker", "said: %.*s", (int)(n < 200 ? n : 200), s);
     else
@@ -37,12 +46,29 @@ static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding
 void sup_doctor_worker(struct sup_doctor *d, const struct sup_conf *c)
 {
     bool strict = strcmp(c->sandbox, "strict") == 0;
-    char path[4096], *text = NULL;
-    char *const argv[] = {"inferd-worker", "--doctor", "--sandbox=strict", NULL};
+    char path[4096], *text = NULL, word[6][4200];
+    char *argv[12] = {(char *)"inferd-worker", (char *)"--doctor", (char *)"--sandbox=strict"};
+    const struct {
+        const char *name, *value;
+    } words[] = {
+        {"backend", c->backend},           {"compute", c->compute},
+        {"library", c->library},           {"jit", c->jit},
+        {"cuda-library", c->cuda_library}, {"nvrtc-library", c->nvrtc_library},
+    };
+    size_t n_argv = 3;
+    char device[32];
     struct rc_err err = RC_ERR_INIT;
     unsigned n = 0;
     int status = 0;
 
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (words[i].value && *words[i].value) {
+            snprintf(word[i], sizeof(word[i]), "--%s=%s", words[i].name, words[i].value);
+            argv[n_argv++] = word[i];
+        }
+    snprintf(device, sizeof(device), "--device=%llu", (unsigned long long)c->device);
+    argv[n_argv++] = device;
+    argv[n_argv] = NULL;
     sup_doctor_group(d, "Worker and sandbox");
     if (!strict)
         sup_doctor_say(d, SUP_FOUND_WARN, "sandbox",

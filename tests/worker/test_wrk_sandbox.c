@@ -192,7 +192,6 @@ static void a_device_opens_what_a_driver_needs_and_no_more(void **state)
         {"unlink_in_model", CACHE, ERR(EACCES)},
         {"unlink_in_model", DEVICE, ERR(EPERM)},
         {"inet_socket", DEVICE, ERR(EPERM)},
-        {"tcp_connect", DEVICE, ERR(EPERM)},
         {"abstract_socket", DEVICE, ERR(EPERM)},
         {"kill_parent", DEVICE, ERR(EPERM)},
         {"exec_sh", DEVICE, KILLED},
