@@ -70,7 +70,7 @@
     X(compute, ENUM, "exact_f32", "exact_f32|tf32|f16", 0, "device", "products of float weights: " \
       "full f32, or faster and coarser; f16 also keeps activations in f16")                        \
     X(library, ENUM, "auto", "auto|off", 0, "device", "large dense products of float weights by "  \
-      "cuBLASLt where it is installed and compute is not exact_f32; off = never")                  \
+      "cuBLASLt where it is installed and compute is f16; off = never")                  \
     X(jit, ENUM, "off", "off|guarded|exact|profile", 0, "device", "compile kernels for a model's " \
       "own shapes while it loads (needs NVRTC): guarded = use those that are right and faster, "   \
       "exact = fail the load without them, profile = only report")                                 \

@@ -55,8 +55,9 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd unload gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_unload, NULL},
     {"doctor", "", "check this machine, the sandbox and the configuration",
      "Checks what a server needs here and prints each finding with its reason: processor and\n"
-     "kernels, each layer of the sandbox, memory and CPU limits, the models folder, the port, a\n"
-     "running server, and the configuration in force. Reads the same file, environment and\n"
+     "kernels, each layer of the sandbox, what of a GPU's software is installed, memory and CPU\n"
+     "limits, the models folder, the port, a running server, and the configuration in force. Reads "
+     "the same file, environment and\n"
      "flags as 'inferd serve'. Exit status 1 when something that serve needs is missing.",
      "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",
      NULL, 0, 0, sup_cmd_doctor, NULL},
@@ -64,8 +65,16 @@ const struct sup_cmd sup_cmds[] = {
      "Runs inferd-worker in its bench mode: prompt and decode speed of a model that generates\n"
      "text, encode speed of one that embeds. Prints median, least and most of several runs.",
      "  inferd bench ./models/gemma-3-270m.gguf --prompt 512 --gen 128 --threads 2\n"
-     "  inferd bench ./models/all-MiniLM-L6-v2 --embed-batch 32 --embed-tokens 128 --json\n",
+     "  inferd bench ./models/all-MiniLM-L6-v2 --embed-batch 32 --embed-tokens 128 --json\n"
+     "  inferd bench ./models/gemma-3-270m.gguf --backend cuda --json\n",
      sup_opts_bench, 1, 1, sup_cmd_bench, NULL},
+    {"verify-kernels", "", "check every GPU kernel against the processor",
+     "Runs each kernel of this build on the GPU, with inputs at the edges of what it takes, and\n"
+     "compares with the same arithmetic on the processor: bit for bit where the kernel promises\n"
+     "it, within its stated tolerance elsewhere. Ends with N/N. Takes some minutes.",
+     "  inferd verify-kernels\n  inferd verify-kernels --quick --only linear_q4_0\n"
+     "  inferd verify-kernels --markdown docs/kernel-conformance.md\n",
+     sup_opts_verify, 0, 0, sup_cmd_verify, NULL},
     {"version", "", "print versions",
      "Version of this program, of its worker and of the libraries.",
      "  inferd version\n  inferd version --json\n", sup_opts_version, 0, 0, sup_cmd_version, NULL},
