@@ -98,6 +98,30 @@ static void every_kind_from_every_source(void **state)
     sup_conf_deinit(&c);
 }
 
+static void what_only_a_gpu_can_do_is_refused_for_the_processor(void **state)
+{
+    static const struct {
+        const char *json, *what;
+    } table[] = {
+        {"{\"kv_dtype\":\"q8_0\"}", "kv_dtype"},
+        {"{\"jit\":\"guarded\"}", "jit"},
+        {"{\"compute\":\"tf32\"}", "compute"},
+        {"{\"device\":1}", "device"},
+    };
+    struct rc_err err = RC_ERR_INIT;
+    char *none[] = {NULL}, *cuda[] = {"INFERD_BACKEND=cuda", NULL};
+    struct sup_conf c;
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        assert_int_equal(load(&c, table[i].json, none, none, NULL, &err), RC_INVALID);
+        assert_string_equal(err.what, table[i].what);
+        assert_non_null(strstr(err.msg, "backend cuda"));
+        assert_int_equal(load(&c, table[i].json, cuda, none, NULL, &err), RC_OK);
+        assert_string_equal(c.backend, "cuda");
+        sup_conf_deinit(&c);
+    }
+}
+
 static void flag_beats_environment_beats_file_beats_default(void **state)
 {
     struct sup_conf c;
@@ -441,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(every_kind_from_every_source),
+        cmocka_unit_test(what_only_a_gpu_can_do_is_refused_for_the_processor),
         cmocka_unit_test(flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(lists_replace_weaker_sources_and_flags_add_up),
         cmocka_unit_test(flags_end_at_the_first_other_word),
