@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cuda/be_cuda_drv.h"
+
 #define DEVICES_MAX 63
 #define PATHS_MAX 48
 
@@ -182,6 +184,8 @@ static const char *const early[] = {
     "libnvidia-ptxjitcompiler.so.1",
     "libnvidia-nvvm.so.4",
 };
+/* The same for products of f16 (be_cuda_lt.c takes the first it finds). */
+static const char *const early_f16[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
 struct paths {
     const char *list[PATHS_MAX + DEVICES_MAX + 2];
@@ -223,6 +227,36 @@ void wrk_device_export(const struct wrk_device *d)
         setenv("INFERD_NVRTC_LIBRARY", d->nvrtc_library, 1);
 }
 
+/* NVRTC finds its second half (libnvrtc-builtins) by a name of its version when it first
+ * compiles: let it do so now. */
+static void warm_compiler(void)
+{
+    static const char text[] = "extern \"C\" __global__ void inferd_warm() {}\n";
+    struct be_cuda_nvrtc *n = NULL;
+    uint8_t *image = NULL;
+    size_t size = 0;
+    char log[256];
+
+    if (be_cuda_nvrtc_open(&n, NULL) == RC_OK)
+        (void)be_cuda_nvrtc_compile(n, text, "compute_75", &image, &size, log, sizeof(log), NULL);
+    free(image);
+}
+
+static void open_libraries(const struct wrk_device *d)
+{
+    size_t n = sizeof(early) / sizeof(early[0]);
+
+    for (size_t i = 0; i < n; i++)
+        (void)dlopen(early[i], RTLD_NOW | RTLD_LOCAL);
+    n = sizeof(early_f16) / sizeof(early_f16[0]);
+    if (d->compute && strcmp(d->compute, "f16") == 0 &&
+        !(d->library && strcmp(d->library, "off") == 0))
+        for (size_t i = 0; i < n && !dlopen(early_f16[i], RTLD_NOW | RTLD_LOCAL); i++)
+            ;
+    if (jit_on(d))
+        warm_compiler();
+}
+
 /* Between Landlock and the system call filter. */
 static void open_device(void *user)
 {
@@ -236,8 +270,7 @@ static void open_device(void *user)
     }
     wrk_device_export(o->d);
     setenv("CUDA_CACHE_DISABLE", "1", 1); /* it would want to write below a home */
-    for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++)
-        (void)dlopen(early[i], RTLD_NOW | RTLD_GLOBAL);
+    open_libraries(o->d);
     if (be_ctx_new(&o->be, &opts, o->why) != RC_OK)
         o->be = NULL;
 }
