@@ -26,7 +26,7 @@ struct mdl_opts {
     uint32_t batch_tokens;    /* most rows of one mdl_decode / mdl_encode pass */
     uint32_t max_seqs;        /* most sequences (and logits rows) of one pass */
     uint64_t kv_bytes;        /* budget of the KV cache; pages are counted from it */
-    enum be_dtype kv_dtype;   /* BE_F16 or BE_F32; not read when kv_auto */
+    enum be_dtype kv_dtype;   /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
     bool kv_auto;             /* f16 when any matrix of the checkpoint is quantized, else f32:
                                  a float checkpoint keeps the reference's precision */
     uint64_t weight_bytes;    /* budget of weights, 0 = none told */

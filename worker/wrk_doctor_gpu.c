@@ -99,9 +99,7 @@ static void library(const struct wrk_device *d, const struct be_cuda_drv *drv)
                        be_cuda_lt_name(lt));
     else
         wrk_doctor_say("gpu library", WRK_FOUND_NOTE,
-                       "no cuBLASLt (%s): float products are computed by our own kernels. "
-                       "Package libcublas-12-x or pip's nvidia-cublas-cu12",
-                       err.msg);
+                       "%s; optional: package libcublas-12-x or pip's nvidia-cublas-cu12", err.msg);
     be_cuda_lt_close(&lt);
 }
 
@@ -168,6 +166,7 @@ static int sandboxed(void *arg)
 {
     const struct trial *trial = arg;
     const struct wrk_device *d = trial->d;
+    struct wrk_device as = *d; /* also where the configuration says cpu: could it be? */
     const struct wrk_enter in = {
         .mode = trial->mode, .channel_fd = -1, .root_fd = -1, .n_threads = 1};
     struct rc_err why = RC_ERR_INIT, err = RC_ERR_INIT;
@@ -179,13 +178,14 @@ static int sandboxed(void *arg)
     int32_t best = -1;
     struct be_argmax_args a = {.n = 1, .out_ids = &best};
 
-    if (wrk_device_enter(d, &in, &r, &be, &why, &err) != RC_OK) {
+    as.backend = "cuda";
+    as.jit = NULL;
+    if (wrk_device_enter(&as, &in, &r, &be, &why, &err) != RC_OK) {
         wrk_doctor_say("gpu sandbox", found(d, false), "%s", err.msg);
         return 1;
     }
     if (be == NULL) {
-        wrk_doctor_say("gpu sandbox", found(d, false),
-                       "the device opens, but not in the sandbox: %s", why.msg);
+        wrk_doctor_say("gpu sandbox", found(d, false), "no context behind Landlock: %s", why.msg);
         return 1;
     }
     for (size_t i = 0; i < r.n; i++)
@@ -208,15 +208,10 @@ static int sandboxed(void *arg)
 
 int wrk_doctor_gpu(enum wrk_sandbox_mode mode, const struct wrk_device *d)
 {
-    struct wrk_device as = *d;
     struct trial t = {mode, d};
     int status = wrk_doctor_child("gpu driver", facts, &t);
 
-    if (status == 0) {
-        as.backend = "cuda"; /* also where it is not in use: could it be? */
-        as.jit = NULL;
-        t.d = &as;
+    if (status == 0)
         status = wrk_doctor_child("gpu sandbox", sandboxed, &t);
-    }
     return wrk_device_is_cpu(d) ? 0 : status;
 }

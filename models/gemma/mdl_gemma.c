@@ -149,8 +149,9 @@ static enum rc fit_kv(struct mdl *m, struct gemma *g, struct rc_err *err)
                            .dtype = m->opts.kv_dtype};
     enum rc rc;
 
-    if (d.dtype != BE_F16 && d.dtype != BE_F32)
-        return rc_fail(err, RC_INVALID, "the KV cache's type must be F16 or F32");
+    /* a backend that lacks Q8_0 says so when the cache is made */
+    if (d.dtype != BE_F16 && d.dtype != BE_F32 && d.dtype != BE_Q8_0)
+        return rc_fail(err, RC_INVALID, "the KV cache's type must be F16, F32 or Q8_0");
     d.n_classes = number_classes(g, windows);
     for (l = 0; l < g->n_layers; l++)
         layers[l] = (struct be_kv_layer){

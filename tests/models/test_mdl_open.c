@@ -436,8 +436,10 @@ static void budgets_that_cannot_fit(void **s)
     o = small_opts(BE_F16);
     o.max_seqs = 0;
     assert_int_equal(try_open(GEMMA_DIR, be, &o, &e), RC_INVALID);
-    o = small_opts(BE_Q8_0);
+    o = small_opts(BE_Q4_0);
     assert_int_equal(try_open(GEMMA_DIR, be, &o, &e), RC_INVALID);
+    o = small_opts(BE_Q8_0); /* a cache of a device, not of the processor */
+    assert_int_equal(try_open(GEMMA_DIR, be, &o, &e), RC_UNSUPPORTED);
 }
 
 struct seen {
