@@ -33,103 +33,92 @@ static const struct be_krow_step quant_steps[] = {
 
 static const struct be_krow_step rms_norm_steps[] = {
     {BE_KN_GRID,
-        "    KX_SHARED float part[32];\n"
+        "    KX_SHARED float part[2][32];\n"
         "    const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;\n"
-        "    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;\n"
-        "    const unsigned long long at = (unsigned long long)row * k;\n"
-        "    float v[8], w[8], r[8], f, sum = 0.0f;\n"},
+        "    const kx_u lane8 = kx_tid() % 32u * 8u;\n"
+        "    kx_u turn = 0u;\n"
+        "    float v[8], w[8], r[8];\n"
+        "    if (step >= k) /* a row is one block a warp: the weights stay */\n"
+        "        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {\n"
+        "        const unsigned long long at = (unsigned long long)row * k;\n"
+        "        float f, sum = 0.0f;\n"},
     {BE_KN_LOOP,
-        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+        "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
     {BE_KN_LOAD_ACT,
-        "        kx_ld8(v, a.x, a.x_t, at, c, k);\n"
-        "        sum = kx_sq8(v, sum);\n"
-        "        if (step >= k) { /* the only block: all it needs is asked for before the sum is known */\n"
-        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
-        "            if (a.add)\n"
-        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
-        "        }\n"
-        "    }\n"},
-    {BE_KN_REDUCE,
-        "    f = kx_inv_rms(kx_block_sum(sum, part, warps), k, a.eps);\n"},
-    {BE_KN_LOOP,
-        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
-    {BE_KN_LOAD_ACT,
-        "        if (step < k) {\n"
         "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"
-        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
-        "            if (a.add)\n"
+        "            if (step >= k && a.add) /* asked for before the sum is known */\n"
         "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "            sum = kx_sq8(v, sum);\n"
         "        }\n"},
+    {BE_KN_REDUCE,
+        "        f = kx_inv_rms(kx_block_sum(sum, part[turn], warps), k, a.eps);\n"
+        "        turn = 1u - turn;\n"},
+    {BE_KN_LOOP,
+        "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "            if (step < k) {\n"
+        "                kx_ld8(v, a.x, a.x_t, at, c, k);\n"
+        "                kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "                if (a.add)\n"
+        "                    kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "            }\n"},
     {BE_KN_RMS_SCALE,
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            v[i] = v[i] * f;\n"},
-    {BE_KN_MUL,
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            v[i] = v[i] * w[i];\n"},
-    {BE_KN_ADD_RES,
-        "        if (a.add) {\n"
         "            KX_UNROLL\n"
         "            for (int i = 0; i < 8; i++)\n"
-        "                v[i] = r[i] + v[i];\n"
-        "        }\n"},
+        "                v[i] = v[i] * f;\n"},
+    {BE_KN_MUL,
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = v[i] * w[i];\n"},
+    {BE_KN_ADD_RES,
+        "            if (a.add) {\n"
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = r[i] + v[i];\n"
+        "            }\n"},
     {BE_KN_STORE,
-        "        if (a.out)\n"
-        "            kx_st8(v, a.out, a.out_t, at, c, k);\n"},
+        "            if (a.out)\n"
+        "                kx_st8(v, a.out, a.out_t, at, c, k);\n"},
     {BE_KN_QUANT_ACT,
-        "        if (a.xq) {\n"
-        "            struct kx_u2 q;\n"
-        "            float d;\n"
-        "            int s;\n"
-        "            kx_round8(v, a.out_t);\n"
-        "            if (a.enc == KX_ENC_Q8_0)\n"
-        "                kx_q8_0(v, &q, &d, &s);\n"},
+        "            if (a.xq) {\n"
+        "                struct kx_u2 q;\n"
+        "                float d;\n"
+        "                int s;\n"
+        "                kx_round8(v, a.out_t);\n"
+        "                if (a.enc == KX_ENC_Q8_0)\n"
+        "                    kx_q8_0(v, &q, &d, &s);\n"},
     {BE_KN_QUANT_ACT,
-        "            else\n"
-        "                kx_q8_k(v, &q, &d, &s);\n"},
+        "                else\n"
+        "                    kx_q8_k(v, &q, &d, &s);\n"},
     {BE_KN_STORE,
-        "            kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);\n"
+        "                kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);\n"
+        "            }\n"
         "        }\n"
         "    }\n"},
 };
 
 static const struct be_krow_step layer_norm_steps[] = {
     {BE_KN_GRID,
-        "    KX_SHARED float part[2][32];\n"
+        "    KX_SHARED float part[4][32];\n"
         "    const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;\n"
-        "    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;\n"
-        "    const unsigned long long at = (unsigned long long)row * k;\n"
-        "    float v[8], r[8], w[8], b[8], mean, f, sum = 0.0f, dev = 0.0f;\n"
+        "    const kx_u lane8 = kx_tid() % 32u * 8u;\n"
+        "    kx_u turn = 0u;\n"
+        "    float v[8], r[8], w[8], b[8];\n"
         "    KX_UNROLL\n"
         "    for (int i = 0; i < 8; i++)\n"
-        "        b[i] = 0.0f;\n"},
+        "        b[i] = 0.0f;\n"
+        "    if (step >= k) { /* as in kx_rms_norm */\n"
+        "        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "        if (a.b)\n"
+        "            kx_ld8(b, a.b, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "    }\n"
+        "    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {\n"
+        "        const unsigned long long at = (unsigned long long)row * k;\n"
+        "        float mean, f, sum = 0.0f, dev = 0.0f;\n"},
     {BE_KN_LOOP,
-        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+        "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
     {BE_KN_LOAD_ACT,
-        "        kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
-    {BE_KN_ADD_RES,
-        "        if (a.add) {\n"
-        "            kx_ld8(r, a.add, a.add_t, at, c, k);\n"
-        "            KX_UNROLL\n"
-        "            for (int i = 0; i < 8; i++)\n"
-        "                v[i] = v[i] + r[i];\n"
-        "        }\n"
-        "        if (step >= k) { /* the only block: as in kx_rms_norm */\n"
-        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
-        "            if (a.b)\n"
-        "                kx_ld8(b, a.b, KX_F32, 0, c, k);\n"
-        "        }\n"
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            sum = sum + v[i];\n"
-        "    }\n"},
-    {BE_KN_REDUCE,
-        "    mean = kx_div(kx_block_sum(sum, part[0], warps), (float)k);\n"},
-    {BE_KN_LOOP,
-        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
-    {BE_KN_LOAD_ACT,
-        "        if (step < k) {\n"
         "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
     {BE_KN_ADD_RES,
         "            if (a.add) {\n"
@@ -138,45 +127,65 @@ static const struct be_krow_step layer_norm_steps[] = {
         "                for (int i = 0; i < 8; i++)\n"
         "                    v[i] = v[i] + r[i];\n"
         "            }\n"
-        "        }\n"
-        "        KX_UNROLL\n"
-        "        for (kx_u i = 0; i < 8u; i++) {\n"
-        "            const float t = c + i < k ? v[i] - mean : 0.0f;\n"
-        "            dev = kx_fma(t, t, dev);\n"
-        "        }\n"
-        "    }\n"},
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                sum = sum + v[i];\n"
+        "        }\n"},
     {BE_KN_REDUCE,
-        "    f = kx_inv_rms(kx_block_sum(dev, part[1], warps), k, a.eps);\n"},
+        "        mean = kx_div(kx_block_sum(sum, part[turn], warps), (float)k);\n"},
     {BE_KN_LOOP,
-        "    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+        "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
     {BE_KN_LOAD_ACT,
-        "        if (step < k) {\n"
-        "            kx_ld8(v, a.x, a.x_t, at, c, k);\n"
-        "            kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
-        "            if (a.b)\n"
-        "                kx_ld8(b, a.b, KX_F32, 0, c, k);\n"},
+        "            if (step < k) {\n"
+        "                kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
     {BE_KN_ADD_RES,
-        "            if (a.add) {\n"
-        "                kx_ld8(r, a.add, a.add_t, at, c, k);\n"
-        "                KX_UNROLL\n"
-        "                for (int i = 0; i < 8; i++)\n"
-        "                    v[i] = v[i] + r[i];\n"
+        "                if (a.add) {\n"
+        "                    kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "                    KX_UNROLL\n"
+        "                    for (int i = 0; i < 8; i++)\n"
+        "                        v[i] = v[i] + r[i];\n"
+        "                }\n"
+        "            }\n"
+        "            KX_UNROLL\n"
+        "            for (kx_u i = 0; i < 8u; i++) {\n"
+        "                const float t = c + i < k ? v[i] - mean : 0.0f;\n"
+        "                dev = kx_fma(t, t, dev);\n"
         "            }\n"
         "        }\n"},
+    {BE_KN_REDUCE,
+        "        f = kx_inv_rms(kx_block_sum(dev, part[2u + turn], warps), k, a.eps);\n"
+        "        turn = 1u - turn;\n"},
+    {BE_KN_LOOP,
+        "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
+    {BE_KN_LOAD_ACT,
+        "            if (step < k) {\n"
+        "                kx_ld8(v, a.x, a.x_t, at, c, k);\n"
+        "                kx_ld8(w, a.w, KX_F32, 0, c, k);\n"
+        "                if (a.b)\n"
+        "                    kx_ld8(b, a.b, KX_F32, 0, c, k);\n"},
+    {BE_KN_ADD_RES,
+        "                if (a.add) {\n"
+        "                    kx_ld8(r, a.add, a.add_t, at, c, k);\n"
+        "                    KX_UNROLL\n"
+        "                    for (int i = 0; i < 8; i++)\n"
+        "                        v[i] = v[i] + r[i];\n"
+        "                }\n"
+        "            }\n"},
     {BE_KN_LAYER_SCALE,
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            v[i] = (v[i] - mean) * f;\n"},
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = (v[i] - mean) * f;\n"},
     {BE_KN_MUL,
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            v[i] = v[i] * w[i];\n"},
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = v[i] * w[i];\n"},
     {BE_KN_BIAS,
-        "        KX_UNROLL\n"
-        "        for (int i = 0; i < 8; i++)\n"
-        "            v[i] = v[i] + b[i];\n"},
+        "            KX_UNROLL\n"
+        "            for (int i = 0; i < 8; i++)\n"
+        "                v[i] = v[i] + b[i];\n"},
     {BE_KN_STORE,
-        "        kx_st8(v, a.out, a.out_t, at, c, k);\n"
+        "            kx_st8(v, a.out, a.out_t, at, c, k);\n"
+        "        }\n"
         "    }\n"},
 };
 

@@ -33,11 +33,20 @@ static void grid_quant(const struct be_kentry *e, const void *args, struct be_kg
     grid_of(out, ((uint64_t)a->n * be_krow_blocks(a->k) + 3) / 4, 128);
 }
 
+/* Blocks for n rows: where there are more than a device runs at once, each takes several, so that
+ * the weights are read once for all of them. */
+static uint32_t row_blocks(uint32_t n)
+{
+    uint32_t each = n / 1024;
+
+    return each < 2 ? n : (n + (each > 8 ? 8 : each) - 1) / (each > 8 ? 8 : each);
+}
+
 static void grid_rms_norm(const struct be_kentry *e, const void *args, struct be_kgrid *out)
 {
     const struct kx_norm *a = args;
 
-    grid_of(out, a->n, 32 * be_krow_warps(a->k));
+    grid_of(out, row_blocks(a->n), 32 * be_krow_warps(a->k));
 }
 
 static void grid_layer_norm(const struct be_kentry *e, const void *args, struct be_kgrid *out)
@@ -142,8 +151,8 @@ static void grid_embed(const struct be_kentry *e, const void *args, struct be_kg
 
 /* what differs from kernel to kernel: shared bytes, then parts of the descriptor */
 #define PARTS_QUANT 0, .act = BE_KACT_ANY, .k = COLS(32)
-#define PARTS_RMS_NORM 128, .act = BE_KACT_ANY, .k = COLS(1)
-#define PARTS_LAYER_NORM 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_RMS_NORM 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_LAYER_NORM 512, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_ROPE \
     2048, .act = BE_KACT_ANY, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1)
 #define PARTS_KV_WRITE                                                                       \
