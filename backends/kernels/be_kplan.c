@@ -249,8 +249,7 @@ static const struct be_kentry *find(const struct be_kfamily *const *families, co
     return NULL;
 }
 
-/* Everything that be_kplan_exact would fix is fixed. */
-static bool is_exact(const struct be_kentry *e)
+bool be_kplan_is_exact(const struct be_kentry *e)
 {
     const struct be_kdesc *d = &e->desc;
 
@@ -272,7 +271,8 @@ static const struct be_kentry *find_exact(const struct be_kfamily *const *famili
         for (uint32_t i = 0; i < families[f]->count(); i++) {
             const struct be_kentry *e = families[f]->at(i);
 
-            if (e->production && e->min_arch <= r->arch && is_exact(e) && be_kplan_serves(e, r))
+            if (e->production && e->min_arch <= r->arch && be_kplan_is_exact(e) &&
+                be_kplan_serves(e, r))
                 return e;
         }
     }
@@ -359,7 +359,7 @@ void be_kplan_make(const struct be_kfamily *const *families, const struct be_kpl
         return;
     out->why = try_all(families, r, &eff, out);
     out->exact = find_exact(families, &eff);
-    if (out->exact && out->bucket && is_exact(out->bucket))
+    if (out->exact && out->bucket && be_kplan_is_exact(out->bucket))
         out->exact = NULL; /* nothing more exact than the kernel itself */
     if (out->exact && !out->bucket) {
         out->why = BE_KPLAN_OK;

@@ -60,6 +60,8 @@ void be_kplan_text(const struct be_kplan_req *r, const struct be_kplan *p, char 
  * k (rows) become constants. false: base does not serve the request, or nothing can be fixed. */
 bool be_kplan_exact(const struct be_kentry *base, const struct be_kplan_req *r,
                     struct be_kentry *out);
+/* Is it made for one shape: everything fixed that be_kplan_exact would fix? */
+bool be_kplan_is_exact(const struct be_kentry *e);
 /* Does an entry made for a single shape or range serve the request? */
 bool be_kplan_serves(const struct be_kentry *e, const struct be_kplan_req *r);
 

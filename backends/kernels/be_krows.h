@@ -20,7 +20,7 @@
     X(LAYER_NORM, layer_norm, "rows", BE_KOP_LAYER_NORM, kx_norm, 1024)     \
     X(ROPE, rope, "rows", BE_KOP_ROPE, kx_rope, 512)                        \
     X(KV_WRITE, kv_write, "rows", BE_KOP_KV_WRITE, kx_kv_write, 128)        \
-    X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE, kx_rope_kv, 512)               \
+    X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE, kx_rope_kv, 512)            \
     X(GATHER, gather, "rows", BE_KOP_GATHER, kx_gather, 256)                \
     X(SOFTCAP, softcap, "rows", BE_KOP_SOFTCAP, kx_softcap, 128)            \
     X(POOL, pool, "rows", BE_KOP_POOL, kx_pool, 256)                        \
