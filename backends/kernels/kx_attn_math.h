@@ -20,6 +20,7 @@ KX_DEV float kx_at_corr(float m, float mm)
     return m == mm ? 1.0f : kx_exp(m - mm);
 }
 
+#ifndef __METAL_VERSION__ /* where pointers name an address space */
 /* A split's (m, l), l != 0, joins the row's (*bm, *bl), *bl != 0 (the first one is copied):
  * a row's sum becomes a * wn + its old one * wo. */
 KX_DEV void kx_at_fold(float *bm, float *bl, float m, float l, float *wo, float *wn)
@@ -31,6 +32,7 @@ KX_DEV void kx_at_fold(float *bm, float *bl, float m, float l, float *wo, float 
     *bl = kx_fma(l, *wn, *bl * *wo);
     *bm = mm;
 }
+#endif
 
 /* a / l; 0 where no key was seen (inv 0), whatever a is. */
 KX_DEV float kx_at_done(float a, float inv) { return inv == 0.0f ? 0.0f : a * inv; }
