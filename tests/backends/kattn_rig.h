@@ -280,9 +280,10 @@ static inline void rig_launch(enum rig_dev dev, const char *name, const void *ar
     emu_run_arch(name, dev == RIG_EMU80 ? 80 : 75, args, e->args_bytes, &g);
 }
 
-/* One pass, or splits and their merge, into fresh memory the caller frees. lib: "d64" "any". */
+/* One pass, or splits and their merge, into fresh memory the caller frees. lib: "d64" "any".
+ * more_splits that nobody sees; tile_rows 0: as many as the kernel takes. */
 static inline void *rig_run(struct rig *r, enum rig_dev dev, const char *lib, bool split,
-                            uint32_t more_splits)
+                            uint32_t more_splits, uint32_t tile_rows)
 {
     static const char *const types[] = {[BE_F32] = "f32", [BE_F16] = "f16", [BE_Q8_0] = "q8_0"};
     size_t n = (size_t)r->n_rows * r->heads, es = r->f16 ? 2 : 4;
@@ -294,7 +295,7 @@ static inline void *rig_run(struct rig *r, enum rig_dev dev, const char *lib, bo
     memset(out, 0xFF, n * r->hd * es);
     snprintf(name, sizeof(name), "kx_attn_%s_%s_%s", lib, types[r->kv], split ? "split" : "pass");
     assert_non_null(be_kcat_find(name));
-    rig_tiles(r, be_kcat_find(name)->sched.rows_tile);
+    rig_tiles(r, tile_rows ? tile_rows : be_kcat_find(name)->sched.rows_tile);
     r->a.out = addr(out);
     r->a.n_splits = split ? rig_splits(r) + more_splits : 1;
     m = xcalloc(n * r->a.n_splits, sizeof(float));
