@@ -148,7 +148,7 @@ KX_DEV void kx_atm_mask(thread const kx_mv &v, thread kx_ms &s, kx_u lane, kx_u 
         s.s[i] = j < tile && kx_atm_sees(v, s.key0 + j) ? s.s[i] * scale : KX_AT_NONE;
     }
 }
-KX_DEV float kx_atm_exp(float x, bool base2) { return base2 ? precise::exp2(x) : kx_exp(x); }
+KX_DEV float kx_atm_exp(float x, bool base2) { return base2 ? precise::exp2(x) : kx_at_exp(x); }
 KX_DEV void kx_atm_softmax(thread kx_ms &s, kx_u lane, kx_u tile, bool mma, bool base2, bool hf)
 {
     float t = kx_max(s.s[0], s.s[1]), mm, c, x;

@@ -14,10 +14,28 @@
 #define KX_AT_KEY_MMA(u, i) (8u * (((u) >> 2) + 2u * ((i) >> 1)) + 2u * ((u)&3u) + ((i)&1u))
 #define KX_AT_PART_SIMT(j) ((j)&7u)
 
+/* e^x for x <= 0, -inf or NaN: the bits of kx_exp without what larger x needs (2^i cannot
+ * overflow, and one rounding of a tiny result is that of two exact factors). */
+KX_DEV float kx_at_exp(float x)
+{
+    float t = x * 1.44269504f + 12582912.0f, n = t - 12582912.0f, r, p;
+
+    r = kx_fma(n, -0.693145752f, x);
+    r = kx_fma(n, -1.42860677e-6f, r);
+    p = kx_fma(r, 1.3888889e-3f, 8.3333333e-3f);
+    p = kx_fma(p, r, 4.1666668e-2f);
+    p = kx_fma(p, r, 1.6666667e-1f);
+    p = kx_fma(p, r, 0.5f);
+    p = kx_fma(p, r, 1.0f);
+    p = kx_fma(p, r, 1.0f);
+    p = p * kx_i2f_bits((int)(((kx_u)kx_f2i_bits(t) << 23) + 0x3f800000u));
+    return x < -87.3f ? 0.0f : p;
+}
+
 /* factor of what was summed under max m when the max becomes mm; exactly 1 when it stays */
 KX_DEV float kx_at_corr(float m, float mm)
 {
-    return m == mm ? 1.0f : kx_exp(m - mm);
+    return m == mm ? 1.0f : kx_at_exp(m - mm);
 }
 
 #ifndef __METAL_VERSION__ /* where pointers name an address space */

@@ -23,7 +23,7 @@
 #define KX_AT_EXP(x) kx_ex2(x)
 #else
 #define KX_AT_SCALE(s) (s)
-#define KX_AT_EXP(x) kx_exp(x)
+#define KX_AT_EXP(x) kx_at_exp(x)
 #endif
 
 KX_DEV kx_u kx_am_at(kx_u row, kx_u c) { return row * KX_HB + ((c ^ (row & 7u)) << 4); }

@@ -198,7 +198,7 @@ KX_DEV void kx_sm_softmax(struct kx_sm *s, int hf)
         s->l[i] = s->l[i] * c;
         KX_UNROLL
         for (j = 0u; j < 4u; j++) {
-            float p = kx_exp(s->s[i][j] - x);
+            float p = kx_at_exp(s->s[i][j] - x);
 
             s->l[i] = s->l[i] + p;
             s->p[(r0 + i) * KX_SPW + k0 + 8u * j] = kx_sm_half(p, hf);

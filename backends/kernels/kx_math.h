@@ -9,8 +9,9 @@
  * stays. */
 KX_DEV float kx_exp(float x)
 {
-    float n, r, p;
-    int i;
+    /* to the nearest integer by adding 1.5 * 2^23, half to even: conversions are slow on devices */
+    float t = x * 1.44269504f + 12582912.0f, n = t - 12582912.0f, r, p;
+    int i = kx_f2i_bits(t) - 0x4B400000;
 
     if (x < -87.3f)
         return 0.0f;
@@ -18,8 +19,6 @@ KX_DEV float kx_exp(float x)
         return kx_i2f_bits(0x7f800000);
     if (!(x == x))
         return x;
-    i = kx_rint(x * 1.44269504f);
-    n = kx_i2f(i);
     r = kx_fma(n, -0.693145752f, x);
     r = kx_fma(n, -1.42860677e-6f, r);
     p = kx_fma(r, 1.3888889e-3f, 8.3333333e-3f);

@@ -2,6 +2,9 @@
  * its splits against its single pass; a row without keys; misuse. */
 #include "kattn_rig.h"
 
+#include "be_kref.h"
+#include "kx_attn_math.h"
+
 static void check(uint32_t hd, uint32_t heads, uint32_t kv_heads, enum be_dtype kv, uint32_t len,
                   uint32_t rows, uint32_t window)
 {
@@ -49,6 +52,18 @@ static void long_contexts(void **state)
     check(64, 1, 1, BE_Q8_0, 8191, 1, 0);
     check(64, 1, 1, BE_F16, 32768, 1, 0);
     check(256, 1, 1, BE_F16, 32768, 1, 512);
+}
+
+/* kx_attn_math.h has an e^x of its own for what cannot be positive. */
+static void exp_of_negatives_has_the_bits_of_exp(void **state)
+{
+    for (uint32_t u = 0x80000000u; u <= 0xFF800000u; u += 97) {
+        float x = be_bits_to_f32(u), a = kx_at_exp(x), b = kx_exp(x);
+
+        if (memcmp(&a, &b, sizeof(a)) != 0)
+            fail_msg("e^%a is %a, expected %a", (double)x, (double)a, (double)b);
+    }
+    assert_true(isnan(kx_at_exp(NAN)) && kx_at_exp(-INFINITY) == 0 && kx_at_exp(0) == 1);
 }
 
 /* No position sees nothing, but a draft that is rolled back may leave a row of a part array
@@ -112,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths),
         cmocka_unit_test(long_contexts),
+        cmocka_unit_test(exp_of_negatives_has_the_bits_of_exp),
         cmocka_unit_test(nothing_seen_is_zero),
         cmocka_unit_test(misuse_is_named),
     };
