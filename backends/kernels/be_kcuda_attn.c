@@ -340,7 +340,7 @@ static enum rc body(struct words *w, struct rc_err *err)
 /* Blocks that a multiprocessor should hold, so registers a thread may use. */
 static unsigned min_blocks(const struct be_kattn_geo *g)
 {
-    return g->mma ? 2 : g->merge ? 8 : g->hd == 64 || g->hd == 128 ? 3 : 2;
+    return g->mma ? 2 : g->merge ? 8 : g->hd == 128 || (g->hd == 64 && g->packed) ? 3 : 2;
 }
 
 static void head_counts(struct words *w)

@@ -55,8 +55,9 @@ KX_DEV void kx_am_q(const struct kx_av *v, unsigned char *sq, kx_u rows)
     }
 }
 
-/* n keys from key0 on their way into dst; those outside [klo, khi) are zeros. */
-KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n)
+/* n keys from key0 on their way into dst; those outside [klo, khi) are zeros. two: values
+ * too, into dst + bytes of n keys; a page is looked up once for both. */
+KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
     kx_u c;
 
@@ -64,31 +65,41 @@ KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u 
     for (c = 0u; c < n * KX_HC; c += 128u) {
         kx_u at = c + kx_tid(), row = at / KX_HC, p = at % KX_HC, key = key0 + row;
         int ok = key >= v->klo && key < v->khi;
-        kx_p src = ok ? kx_av_row(v, base, key, KX_HB) + p * 16u : base;
+        kx_p off = ok ? kx_av_off(v, key, KX_HB) + p * 16u : 0u;
 
-        kx_cp16_if(dst + kx_am_at(row, p), (const void *)src, ok);
+        kx_cp16_if(dst + kx_am_at(row, p), (const void *)(base + off), ok);
+        if (two)
+            kx_cp16_if(dst + n * KX_HB + kx_am_at(row, p), (const void *)(v->v + off), ok);
     }
 }
-/* The same for int8 keys, as they are. */
-KX_DEV void kx_am_cp_q8(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n)
+/* The same for int8 keys, as they are; outside of [klo, khi) what was there stays. */
+KX_DEV void kx_am_cp_q8(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
     kx_u c;
 
     KX_UNROLL
     for (c = 0u; c < n * (KX_HD / 16u); c += 128u) {
         kx_u at = c + kx_tid(), row = at / (KX_HD / 16u), p = at % (KX_HD / 16u), key = key0 + row;
-        int ok = at < n * (KX_HD / 16u) && key >= v->klo && key < v->khi;
 
-        if (ok)
-            kx_cp16(dst + at * 16u, (const void *)(kx_av_row(v, base, key, KX_HD) + p * 16u));
+        if (at < n * (KX_HD / 16u) && key >= v->klo && key < v->khi) {
+            kx_p off = kx_av_off(v, key, KX_HD) + p * 16u;
+
+            kx_cp16(dst + at * 16u, (const void *)(base + off));
+            if (two)
+                kx_cp16(dst + KX_RAW_BYTES(n) + at * 16u, (const void *)(v->v + off));
+        }
     }
     /* scales of neighbouring keys share 16 bytes; a page holds at least 16 keys */
     for (c = kx_tid() * 16u; c < n * (KX_HD / 16u); c += 2048u) {
         kx_u key = key0 + c / (KX_HD / 16u);
 
-        if (key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi)
-            kx_cp16(dst + n * KX_HD + c, (const void *)(kx_av_page(v, base, key) + v->scales_at +
-                                                        (kx_p)kx_av_slot(v, key) * (KX_HD / 16u) + c % (KX_HD / 16u)));
+        if (key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi) {
+            kx_p off = kx_av_off(v, key, KX_HD / 16u) + v->scales_at + c % (KX_HD / 16u);
+
+            kx_cp16(dst + n * KX_HD + c, (const void *)(base + off));
+            if (two)
+                kx_cp16(dst + KX_RAW_BYTES(n) + n * KX_HD + c, (const void *)(v->v + off));
+        }
     }
 }
 /* code b of w, exact: 2^23 + (code + 128) as bits */
@@ -185,17 +196,10 @@ KX_DEV void kx_am_fresh(struct kx_am *s)
  * first their halves, then two raw tiles. */
 KX_DEV void kx_am_begin(const struct kx_av *v, unsigned char *sm, kx_u t, int q8)
 {
-    if (q8) {
-        unsigned char *raw = sm + 2u * KX_TILE_BYTES + (t & 1u) * 2u * KX_RAW_BYTES(KX_KT);
-
-        kx_am_cp_q8(v, raw, v->k, t * KX_KT, KX_KT);
-        kx_am_cp_q8(v, raw + KX_RAW_BYTES(KX_KT), v->v, t * KX_KT, KX_KT);
-    } else {
-        unsigned char *dst = sm + (t & 1u) * 2u * KX_TILE_BYTES;
-
-        kx_am_cp(v, dst, v->k, t * KX_KT, KX_KT);
-        kx_am_cp(v, dst + KX_TILE_BYTES, v->v, t * KX_KT, KX_KT);
-    }
+    if (q8)
+        kx_am_cp_q8(v, sm + 2u * KX_TILE_BYTES + (t & 1u) * 2u * KX_RAW_BYTES(KX_KT), v->k, t * KX_KT, KX_KT, 1);
+    else
+        kx_am_cp(v, sm + (t & 1u) * 2u * KX_TILE_BYTES, v->k, t * KX_KT, KX_KT, 1);
     kx_cp_commit();
 }
 KX_DEV void kx_am_stage(const struct kx_av *v, struct kx_am *s, unsigned char *sm, kx_u t, int q8)
@@ -475,9 +479,9 @@ KX_DEV void kx_as_begin(const struct kx_av *v, const struct kx_as *s, unsigned c
         unsigned char *dst = ring + i % KX_NS * KX_AS_BYTES(q8);
 
         if (q8)
-            kx_am_cp_q8(v, dst, i < s->n ? v->k : v->v, key0, KX_KS);
+            kx_am_cp_q8(v, dst, i < s->n ? v->k : v->v, key0, KX_KS, 0);
         else
-            kx_am_cp(v, dst, i < s->n ? v->k : v->v, key0, KX_KS);
+            kx_am_cp(v, dst, i < s->n ? v->k : v->v, key0, KX_KS, 0);
     }
     kx_cp_commit();
 }

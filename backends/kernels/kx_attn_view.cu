@@ -156,14 +156,15 @@ KX_DEV kx_p kx_av_page(const struct kx_av *v, kx_p base, kx_u key)
     return base + (kx_p)kx_ldg4((const kx_u *)v->pages + (key >> v->lg)) * v->page_stride;
 }
 KX_DEV kx_u kx_av_slot(const struct kx_av *v, kx_u key) { return v->slot0 + (key & ((1u << v->lg) - 1u)); }
-/* Address of key's row: head_dim elements, row_bytes together. */
-KX_DEV kx_p kx_av_row(const struct kx_av *v, kx_p base, kx_u key, kx_u row_bytes)
+/* From a plane (keys or values) to key's row of head_dim elements, row_bytes together. */
+KX_DEV kx_p kx_av_off(const struct kx_av *v, kx_u key, kx_u row_bytes)
 {
     if (v->pages)
-        return kx_av_page(v, base, key) + (kx_p)kx_av_slot(v, key) * row_bytes;
-    return base + (kx_p)key * v->page_stride;
+        return kx_av_page(v, 0u, key) + (kx_p)kx_av_slot(v, key) * row_bytes;
+    return (kx_p)key * v->page_stride;
 }
-/* A row without any key of this split. */
+KX_DEV kx_p kx_av_row(const struct kx_av *v, kx_p base, kx_u key, kx_u row_bytes) { return base + kx_av_off(v, key, row_bytes); }
+/* m and l of a row's split. */
 KX_DEV void kx_av_part(const struct kx_av *v, kx_u i, float m, float l)
 {
     kx_p at = kx_av_vec(v, i) * v->n_splits + v->split;
