@@ -192,7 +192,7 @@ static const struct be_kentry table[] = {
      .min_arch = 75,
      .production = true,
      .grid = grid_merge,
-     .sched = SCHED(1, 1, 32, 1, 1024),
+     .sched = SCHED(1, 1, 32, 1, 2048),
      .desc = {.op = BE_KOP_ATTN_MERGE,
               .act = BE_KACT_ANY,
               .out = BE_KACT_ANY,

@@ -163,6 +163,23 @@ KX_DEV kx_p kx_av_off(const struct kx_av *v, kx_u key, kx_u row_bytes)
         return kx_av_page(v, 0u, key) + (kx_p)kx_av_slot(v, key) * row_bytes;
     return (kx_p)key * v->page_stride;
 }
+/* The page's number (packed: 0) of keys key .. key + 15, a multiple of 16, which no page
+ * parts; 0 where none of them is read. Look-ups come in numbers, before their first use: one
+ * by one they cost more than the keys. */
+KX_DEV kx_u kx_av_page16(const struct kx_av *v, kx_u key)
+{
+    kx_u n = 0u;
+
+    if (v->pages && key < v->khi && key + 16u > v->klo)
+        n = kx_ldg4((const kx_u *)v->pages + (key >> v->lg));
+    return n;
+}
+KX_DEV kx_p kx_av_off16(const struct kx_av *v, kx_u page, kx_u key, kx_u row_bytes)
+{
+    if (v->pages)
+        return (kx_p)page * v->page_stride + (kx_p)(kx_av_slot(v, key) * row_bytes);
+    return (kx_p)key * v->page_stride;
+}
 KX_DEV kx_p kx_av_row(const struct kx_av *v, kx_p base, kx_u key, kx_u row_bytes) { return base + kx_av_off(v, key, row_bytes); }
 /* m and l of a row's split. */
 KX_DEV void kx_av_part(const struct kx_av *v, kx_u i, float m, float l)
