@@ -68,7 +68,7 @@ KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u 
     for (c = 0u; c < n * KX_HC; c += 128u) {
         kx_u row = c / KX_HC + kx_tid() / KX_HC, p = kx_tid() % KX_HC, key = key0 + row;
         int ok = key >= v->klo && key < v->khi;
-        kx_p off = ok ? kx_av_off16(v, page[c / KX_HC / 16u], key, KX_HB) + p * 16u : 0u;
+        kx_p off = kx_av_off16(v, page[c / KX_HC / 16u], key, KX_HB) + p * 16u;
 
         kx_cp16_if(dst + kx_am_at(row, p), (const void *)(base + off), ok);
         if (two)
