@@ -290,7 +290,7 @@ static enum rc node_merge(struct words *w, const struct be_knode *n, struct rc_e
     case BE_KN_LOOP: /* kx_mg_splits has it */
         return RC_OK;
     case BE_KN_SPLIT_MERGE:
-        line(w, "kx_mg_splits(&a, &s, vec, col, (float *)sm, (float *)sm + 128);");
+        line(w, "kx_mg_splits(&a, &s, vec, col, (float *)sm);");
         return RC_OK;
     case BE_KN_STORE:
         line(w, "kx_mg_store(&a, &s, vec, col);");

@@ -24,8 +24,8 @@
 #define MT(d) ((d) == 64 ? 2 : 1)
 #define CW(d) ((d) == 512 ? 2 : 1)
 #define KT(d) ((d) <= 128 ? 64 : (d) == 256 ? 32 : 16)
-#define KS(d) ((d) == 512 ? 32 : 64)
-#define NS(d) ((d) >= 256 ? 2 : 4)
+#define KS(d) ((d) >= 256 ? 32 : 64)
+#define NS(d) ((d) == 512 ? 2 : 4)
 #define PASS_ROWS(d) (16 * MT(d) * 4 / CW(d))
 #define HALVES(keys, d) ((keys) * (d)*2)
 #define RAW(keys, d) ((keys) * (d) + (keys) * (d) / 16) /* int8 codes and scales */
@@ -192,7 +192,7 @@ static const struct be_kentry table[] = {
      .min_arch = 75,
      .production = true,
      .grid = grid_merge,
-     .sched = SCHED(1, 1, 32, 1, 1024),
+     .sched = SCHED(1, 1, 32, 1, 2048),
      .desc = {.op = BE_KOP_ATTN_MERGE,
               .act = BE_KACT_ANY,
               .out = BE_KACT_ANY,

@@ -59,13 +59,16 @@ KX_DEV void kx_am_q(const struct kx_av *v, unsigned char *sq, kx_u rows)
  * too, into dst + bytes of n keys; a page is looked up once for both. */
 KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
-    kx_u c;
+    kx_u page[4], c; /* of each 16 keys; a step of the loop stays inside of 16 */
 
     KX_UNROLL
+    for (c = 0u; c < n / 16u; c++)
+        page[c] = kx_av_page16(v, key0 + 16u * c);
+    KX_UNROLL
     for (c = 0u; c < n * KX_HC; c += 128u) {
-        kx_u at = c + kx_tid(), row = at / KX_HC, p = at % KX_HC, key = key0 + row;
+        kx_u row = c / KX_HC + kx_tid() / KX_HC, p = kx_tid() % KX_HC, key = key0 + row;
         int ok = key >= v->klo && key < v->khi;
-        kx_p off = ok ? kx_av_off(v, key, KX_HB) + p * 16u : 0u;
+        kx_p off = kx_av_off16(v, page[c / KX_HC / 16u], key, KX_HB) + p * 16u;
 
         kx_cp16_if(dst + kx_am_at(row, p), (const void *)(base + off), ok);
         if (two)
@@ -75,30 +78,34 @@ KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u 
 /* The same for int8 keys, as they are; outside of [klo, khi) what was there stays. */
 KX_DEV void kx_am_cp_q8(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
-    kx_u c;
+    kx_u page[5], c, at = kx_tid() * 16u, key = key0 + at / (KX_HD / 16u), scales;
+    int far = kx_tid() / (KX_HD / 16u) >= 16u; /* head_dim 64: a step is 32 keys */
 
     KX_UNROLL
-    for (c = 0u; c < n * (KX_HD / 16u); c += 128u) {
-        kx_u at = c + kx_tid(), row = at / (KX_HD / 16u), p = at % (KX_HD / 16u), key = key0 + row;
+    for (c = 0u; c < n / 16u; c++)
+        page[c] = kx_av_page16(v, key0 + 16u * c);
+    page[n / 16u] = 0u;
+    /* scales of neighbouring keys share 16 bytes */
+    scales = at < n * (KX_HD / 16u) && key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi;
+    if (scales) {
+        kx_p off = kx_av_off16(v, kx_av_page16(v, key & ~15u), key, KX_HD / 16u) + v->scales_at + at % (KX_HD / 16u);
 
-        if (at < n * (KX_HD / 16u) && key >= v->klo && key < v->khi) {
-            kx_p off = kx_av_off(v, key, KX_HD) + p * 16u;
-
-            kx_cp16(dst + at * 16u, (const void *)(base + off));
-            if (two)
-                kx_cp16(dst + KX_RAW_BYTES(n) + at * 16u, (const void *)(v->v + off));
-        }
+        kx_cp16(dst + n * KX_HD + at, (const void *)(base + off));
+        if (two)
+            kx_cp16(dst + KX_RAW_BYTES(n) + n * KX_HD + at, (const void *)(v->v + off));
     }
-    /* scales of neighbouring keys share 16 bytes; a page holds at least 16 keys */
-    for (c = kx_tid() * 16u; c < n * (KX_HD / 16u); c += 2048u) {
-        kx_u key = key0 + c / (KX_HD / 16u);
+    KX_UNROLL
+    for (c = 0u; c < n * (KX_HD / 16u); c += 128u) {
+        kx_u row = c / (KX_HD / 16u) + kx_tid() / (KX_HD / 16u), p = kx_tid() % (KX_HD / 16u);
+        kx_u g = c / (KX_HD / 16u) / 16u;
 
-        if (key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi) {
-            kx_p off = kx_av_off(v, key, KX_HD / 16u) + v->scales_at + c % (KX_HD / 16u);
+        key = key0 + row;
+        if (key >= v->klo && key < v->khi) {
+            kx_p off = kx_av_off16(v, far ? page[g + 1u] : page[g], key, KX_HD) + p * 16u;
 
-            kx_cp16(dst + n * KX_HD + c, (const void *)(base + off));
+            kx_cp16(dst + (c + kx_tid()) * 16u, (const void *)(base + off));
             if (two)
-                kx_cp16(dst + KX_RAW_BYTES(n) + n * KX_HD + c, (const void *)(v->v + off));
+                kx_cp16(dst + KX_RAW_BYTES(n) + (c + kx_tid()) * 16u, (const void *)(v->v + off));
         }
     }
 }

@@ -106,15 +106,25 @@ KX_DEV void kx_sm_chunk(const struct kx_av *v, struct kx_sm *s, kx_p base, kx_u 
     kx_u c;
 
     kx_sync();
-    if (vec) {
-        KX_UNROLL
-        for (c = 0u; c < KX_ST * 16u; c += 128u) {
-            kx_u at = c + kx_tid(), row = at / 16u, p = at % 16u, key = s->key0 + row;
-            struct kx_u4 w = {0u, 0u, 0u, 0u};
+    if (vec) { /* a step is 8 keys */
+        struct kx_u4 w[KX_ST / 8u], z = {0u, 0u, 0u, 0u};
+        kx_u page[KX_ST / 16u], p = kx_tid() % 16u, row = kx_tid() / 16u;
 
-            if (key >= v->klo && key < v->khi)
-                w = kx_ldg16((const void *)(kx_av_row(v, base, key, s->hd * 4u) + ch * 256u + p * 16u));
-            *(struct kx_u4 *)(s->t + row * KX_SKW + p * 4u) = w;
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 16u; c++)
+            page[c] = kx_av_page16(v, s->key0 + 16u * c);
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 8u; c++) {
+            kx_u key = kx_av_clamp(v, s->key0 + row + 8u * c);
+
+            w[c] = kx_ldg16((const void *)(base + kx_av_off16(v, page[c / 2u], key, s->hd * 4u) + ch * 256u + p * 16u));
+        }
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 8u; c++) {
+            kx_u key = s->key0 + row + 8u * c;
+            int ok = key >= v->klo && key < v->khi;
+
+            *(struct kx_u4 *)(s->t + (row + 8u * c) * KX_SKW + p * 4u) = ok ? w[c] : z;
         }
     } else {
         for (c = kx_tid(); c < KX_ST * 64u; c += 128u) {

@@ -163,6 +163,26 @@ KX_DEV kx_p kx_av_off(const struct kx_av *v, kx_u key, kx_u row_bytes)
         return kx_av_page(v, 0u, key) + (kx_p)kx_av_slot(v, key) * row_bytes;
     return (kx_p)key * v->page_stride;
 }
+/* key, or the nearest one that is read */
+KX_DEV kx_u kx_av_clamp(const struct kx_av *v, kx_u key)
+{
+    kx_u k = key < v->klo ? v->klo : key;
+
+    return k < v->khi ? k : v->khi - 1u;
+}
+/* The page's number (packed: 0) of keys key .. key + 15, a multiple of 16, which no page
+ * parts; any page's where none of them is read. Without a branch, so that look-ups are on
+ * their way together: one by one they cost more than the keys. */
+KX_DEV kx_u kx_av_page16(const struct kx_av *v, kx_u key)
+{
+    return v->pages ? kx_ldg4((const kx_u *)v->pages + (kx_av_clamp(v, key) >> v->lg)) : 0u;
+}
+KX_DEV kx_p kx_av_off16(const struct kx_av *v, kx_u page, kx_u key, kx_u row_bytes)
+{
+    if (v->pages)
+        return (kx_p)page * v->page_stride + (kx_p)(kx_av_slot(v, key) * row_bytes);
+    return (kx_p)key * v->page_stride;
+}
 KX_DEV kx_p kx_av_row(const struct kx_av *v, kx_p base, kx_u key, kx_u row_bytes) { return base + kx_av_off(v, key, row_bytes); }
 /* m and l of a row's split. */
 KX_DEV void kx_av_part(const struct kx_av *v, kx_u i, float m, float l)
