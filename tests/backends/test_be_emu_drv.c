@@ -372,6 +372,51 @@ static void faults_on_demand(void **state)
     env("INFERD_EMU_DRIVER", NULL);
 }
 
+/* Source compiled as NVRTC would, its image loaded and run; kernels compiled in keep their names.
+ */
+static void nvrtc_images_run(void **state)
+{
+    static const char src[] = "struct kx_emu_test { kx_p in, out; kx_u n, mode; };\n"
+                              "KX_KERNEL(kx_emu_misc, 32, 1, struct kx_emu_test, a)\n"
+                              "{\n"
+                              "    ((kx_u *)a.out)[kx_tid()] = 1000 + a.n + kx_tid();\n"
+                              "}\n";
+    struct dev v = dev_open();
+    struct be_cuda_nvrtc *n = NULL;
+    struct rc_err err = RC_ERR_INIT;
+    uint8_t *image = NULL;
+    size_t len = 0;
+    char log[2048] = "";
+    uint32_t got[32];
+    cu_ptr out = alloc(&v, 128);
+    cu_fn bundled = v.misc;
+    cu_mod m = NULL;
+
+    setenv("INFERD_NVRTC_LIBRARY", EMU_LIBRARY, 1);
+    if (be_cuda_nvrtc_open(&n, &err) != RC_OK ||
+        be_cuda_nvrtc_compile(n, src, "compute_80", &image, &len, log, sizeof(log), &err) != RC_OK)
+        fail_msg("%s %s", err.msg, log);
+    assert_int_equal(v.d->mod_load(&m, image, 0, NULL, NULL), 0);
+    assert_int_equal(v.d->mod_fn(&v.misc, m, "kx_emu_misc"), 0);
+    assert_int_equal(launch(&v, out, out, 7, 0), 0);
+    assert_int_equal(v.d->d2h(got, out, 128, v.s), 0);
+    assert_int_equal(got[3], 1010);
+    v.misc = bundled;
+    assert_int_equal(launch(&v, out, out, 0, 11), 0);
+    assert_int_equal(v.d->d2h(got, out, 128, v.s), 0);
+    assert_int_equal(got[3], 750);
+    free(image);
+    image = NULL;
+    assert_int_equal(be_cuda_nvrtc_compile(n, "KX_KERNEL(broken", "compute_75", &image, &len, log,
+                                           sizeof(log), &err),
+                     RC_FORMAT);
+    assert_non_null(strstr(log, "error"));
+    assert_null(image);
+    assert_int_equal(v.d->mod_unload(m), 0);
+    assert_int_equal(v.d->mem_free(out), 0);
+    dev_close(&v);
+}
+
 static void an_old_driver_lacks_a_symbol(void **state)
 {
     struct be_cuda_drv *d = NULL;
@@ -415,6 +460,7 @@ int main(void)
         cmocka_unit_test(kernel_faults),
         cmocka_unit_test(faults_on_demand),
         cmocka_unit_test(device_facts),
+        cmocka_unit_test(nvrtc_images_run),
         cmocka_unit_test(an_old_driver_lacks_a_symbol),
     };
 

@@ -60,7 +60,7 @@ struct emu_grid kx_emu_blk;
 unsigned char kx_emu_dyn[EMU_DYN_MAX + TAIL_BYTES] __attribute__((aligned(128)));
 
 static struct fiber *fibers;
-static struct fiber main_fiber;
+static struct fiber main_fiber, *running = &main_fiber; /* whose stack this is */
 static struct warp warps[MAX_THREADS / 32];
 static struct emu_call lanes[32];
 static struct emu_kernel *kernels;
@@ -147,6 +147,7 @@ static void ctx_make(struct fiber *f, void (*entry)(void))
 static void ctx_switch(struct fiber *from, struct fiber *to)
 {
     kx_emu_cur = &to->t;
+    running = to;
     emu_switch(&from->sp, to->sp);
 }
 #else
@@ -162,6 +163,7 @@ static void ctx_make(struct fiber *f, void (*entry)(void))
 static void ctx_switch(struct fiber *from, struct fiber *to)
 {
     kx_emu_cur = &to->t;
+    running = to;
     swapcontext(&from->uc, &to->uc);
 }
 #endif
@@ -192,6 +194,8 @@ void kx_emu_fail(enum emu_error e, const char *fmt, ...)
     va_start(ap, fmt);
     note(e, fmt, ap);
     va_end(ap);
+    if (running != &main_fiber) /* sanitizers understand a jump within the main stack only */
+        ctx_switch(running, &main_fiber);
     siglongjmp(run.jump, 1);
 }
 
@@ -461,6 +465,8 @@ static void block_run(void)
             if (warps[wi].ready) {
                 moved = true;
                 hand_over(&main_fiber, &warps[wi]);
+                if (run.e != EMU_OK)
+                    siglongjmp(run.jump, 1);
             }
             n_done += warps[wi].done == ~0u;
         }

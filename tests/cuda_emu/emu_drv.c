@@ -43,6 +43,37 @@ static _Thread_local struct cu_ctx_s *current;
 static struct cu_stream_s *streams;
 static struct pinned *pinned;
 
+/* Objects of a context that was lost are never destroyed: they stay reachable here, as they
+ * would stay the driver's, so that a leak checker tells of our users' leaks only. */
+struct object {
+    void *p;
+    struct object *next;
+};
+static struct object *objects;
+
+static int keep(void *p)
+{
+    struct object *o = malloc(sizeof(*o));
+
+    if (!o)
+        return CU_OUT_OF_MEMORY;
+    *o = (struct object){p, objects};
+    objects = o;
+    return CU_OK;
+}
+
+static void let_go(const void *p)
+{
+    struct object **at = &objects, *o;
+
+    while (*at && (*at)->p != p)
+        at = &(*at)->next;
+    if ((o = *at)) {
+        *at = o->next;
+        free(o);
+    }
+}
+
 static int say(int code, const char *fmt, ...)
 {
     va_list ap;
@@ -97,6 +128,7 @@ static int drain_all(void)
 static void graph_drop(struct cu_graph_s *g)
 {
     if (g) {
+        let_go(g);
         emu_queue_clear(&g->work);
         free(g);
     }
@@ -496,7 +528,7 @@ API int cuStreamEndCapture(struct cu_stream_s *s, struct cu_graph_s **out)
     if (code == CU_OK && (!s || !s->capture))
         code = CU_INVALID_VALUE;
     if (code == CU_OK)
-        *out = s->capture;
+        code = keep(*out = s->capture);
     else if (s) /* also a failed end is the end of recording */
         graph_drop(s->capture);
     if (s)
@@ -516,7 +548,7 @@ API int cuGraphInstantiateWithFlags(struct cu_exec_s **out, struct cu_graph_s *g
         else
             code = emu_queue_append(&e->work, &g->work);
         if (code == CU_OK)
-            *out = e;
+            code = keep(*out = e);
         else if (e) {
             emu_queue_clear(&e->work);
             free(e);
@@ -544,6 +576,7 @@ API int cuGraphDestroy(struct cu_graph_s *g)
 API int cuGraphExecDestroy(struct cu_exec_s *e)
 {
     CALL(true, {
+        let_go(e);
         emu_queue_clear(&e->work);
         free(e);
     });
@@ -554,10 +587,7 @@ API int cuEventCreate(struct cu_event_s **out, unsigned flags)
     CALL(true, {
         struct cu_event_s *e = calloc(1, sizeof(*e));
 
-        if (e)
-            *out = e;
-        else
-            code = CU_OUT_OF_MEMORY;
+        code = e ? keep(*out = e) : CU_OUT_OF_MEMORY;
     });
 }
 
@@ -565,6 +595,7 @@ API int cuEventDestroy_v2(struct cu_event_s *e)
 {
     CALL(true, {
         code = drain_all();
+        let_go(e);
         free(e);
     });
 }
@@ -623,7 +654,9 @@ API int cuModuleLoadDataEx(struct cu_mod_s **out, const void *image, unsigned n,
                 room = (unsigned)(uintptr_t)vals[i];
         }
         code = capturing() ? CU_CAPTURE_UNSUPPORTED : emu_module_load(out, image, log, sizeof(log));
-        if (code != CU_OK)
+        if (code == CU_OK)
+            code = keep(*out);
+        else
             say(code, "cuModuleLoadDataEx: %s", log);
         if (to && room)
             snprintf(to, room, "%s", log);
@@ -634,6 +667,7 @@ API int cuModuleUnload(struct cu_mod_s *m)
 {
     CALL(true, {
         code = drain_all();
+        let_go(m);
         emu_module_free(m);
     });
 }

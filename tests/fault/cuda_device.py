@@ -25,7 +25,8 @@ class Device:
             shutil.copy(os.path.join(EMU, name), self.dir)
         with open(os.path.join(self.dir, "cuda_emu.conf"), "w") as f:
             f.writelines(f"{k}={v}\n" for k, v in (settings or {}).items())
-        self.server = Server(backend="cuda", cuda_library=os.path.join(self.dir, "libcuda_emu.so"), kv_dtype="f32", **args)
+        self.server = Server(backend="cuda", cuda_library=os.path.join(self.dir, "libcuda_emu.so"), kv_dtype="f32",
+                             kv_mb=32, workspace_mb=256, **args)
 
     def __enter__(self):
         return self.server.__enter__()
@@ -66,7 +67,7 @@ def refused(s, *words):
 
 @case
 def the_words_of_the_cpu():
-    with Server(kv_dtype="f32") as s:
+    with Server(kv_dtype="f32", kv_mb=32) as s:
         want, vector = text_of(s), vector_of(s)
     with Device() as s:
         equal(text_of(s), want, "greedy text on the device")

@@ -36,16 +36,16 @@ static void faults(const char *text)
     setenv("INFERD_EMU_FAIL", text ? text : "", 1);
 }
 
-/* Context, model, prefill in two passes, N_STEPS decoding passes; the last logits to out. */
-static enum rc whole_run(const char *dir, float *out, struct rc_err *e)
+/* Context, model, prefill, N_STEPS decoding passes; the last logits to out. */
+static enum rc run_with(const struct be_opts *bo, const char *dir, float *out,
+                        struct be_kstats *out_stats, struct rc_err *e)
 {
-    struct be_opts bo = {.backend = "cuda"};
     struct mdl_opts o = small_opts(BE_F32);
     struct be_ctx *be = NULL;
     struct mdl *m = NULL;
     static struct tpool pool;
     static struct tseq s;
-    enum rc rc = be_ctx_new(&be, &bo, e);
+    enum rc rc = be_ctx_new(&be, bo, e);
 
     if (rc == RC_OK) {
         int fd = open_root(dir);
@@ -61,9 +61,16 @@ static enum rc whole_run(const char *dir, float *out, struct rc_err *e)
         for (int32_t i = 0; rc == RC_OK && i < N_STEPS; i++)
             rc = feed_try(m, &pool, &s, &(int32_t){30 + i}, 1, 1, out, e);
     }
+    if (out_stats && be)
+        be_ctx_kstats(be, out_stats);
     mdl_close(&m);
     be_ctx_free(&be);
     return rc;
+}
+
+static enum rc whole_run(const char *dir, float *out, struct rc_err *e)
+{
+    return run_with(&(struct be_opts){.backend = "cuda"}, dir, out, NULL, e);
 }
 
 /* A run with these faults must fail with rc and a message that has `says`; then the device is empty
@@ -257,6 +264,47 @@ static void late_or_at_once_open_or_shut(void **state)
     unsetenv("INFERD_EMU_ARCH");
 }
 
+/* Compiled while the model loads by the emulated NVRTC: the same bits; from the cache the next
+ * time; without a compiler that works, the bundled kernels, or no load in mode exact. */
+static void compiled_kernels_give_the_same_bits(void **state)
+{
+    static float out[MAX_VOCAB];
+    char dir[] = TEST_BUILD "/jit-XXXXXX", cmd[600];
+    struct be_opts bo = {.backend = "cuda", .jit = "guarded", .jit_cache_dir = dir};
+    struct be_kstats k = {0};
+    struct rc_err e = RC_ERR_INIT;
+
+    assert_non_null(mkdtemp(dir));
+    setenv("INFERD_NVRTC_LIBRARY", EMU_LIBRARY, 1);
+    need_ok(run_with(&bo, GEMMA_DIR, out, &k, err));
+    assert_memory_equal(out, want, sizeof(want));
+    print_message("%llu compiled, %llu in use\n", (unsigned long long)k.jit_compiles,
+                  (unsigned long long)k.jit_active);
+    assert_true(k.jit_compiles > 0);
+    assert_true(k.jit_active > 0);
+    assert_int_equal(k.jit_failures, 0);
+    assert_int_equal(k.jit_quarantined, 0);
+    assert_int_equal(k.hot_compiles, 0);
+    need_ok(run_with(&bo, GEMMA_DIR, out, &k, err));
+    assert_memory_equal(out, want, sizeof(want));
+    assert_int_equal(k.jit_compiles, 0);
+    assert_true(k.jit_hits > 0);
+    assert_true(k.jit_active > 0);
+    snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
+    assert_int_equal(system(cmd), 0);
+    bo.jit_cache_dir = NULL;
+    faults("nvrtcCompileProgram:1+:6");
+    need_ok(run_with(&bo, GEMMA_DIR, out, &k, err));
+    assert_memory_equal(out, want, sizeof(want));
+    assert_true(k.jit_failures > 0);
+    assert_int_equal(k.jit_active, 0);
+    bo.jit = "exact";
+    assert_int_equal(run_with(&bo, GEMMA_DIR, out, &k, &e), RC_UNSUPPORTED);
+    assert_true(strlen(e.msg) > 20);
+    faults(NULL);
+    still_well();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +317,7 @@ int main(void)
         cmocka_unit_test(every_call_after_it_says_so),
         cmocka_unit_test(graphs_are_not_needed),
         cmocka_unit_test(late_or_at_once_open_or_shut),
+        cmocka_unit_test(compiled_kernels_give_the_same_bits),
     };
     struct rc_err e = RC_ERR_INIT;
 
