@@ -32,6 +32,8 @@
 #define BE_CUDA_FNS 256u          /* loaded kernels */
 #define BE_CUDA_F16_COLS 32768u   /* wider tensors stay f32 with compute = f16 */
 #define BE_CUDA_LIBS 64u          /* loaded modules */
+/* dynamic shared memory no kernel has to ask for: 48 KiB less what may be static */
+#define BE_CUDA_DYN (32u << 10)
 
 enum be_cuda_kind { BE_CUDA_WEIGHT, BE_CUDA_KV, BE_CUDA_WORK, BE_CUDA_UPLOAD, BE_CUDA_KINDS };
 

@@ -71,7 +71,7 @@ static enum rc load(void *user, const uint8_t *image, size_t n, const char *entr
     memcpy(copy, image, n);
     copy[n] = 0;
     k->entry = *base;
-    k->fn = (struct be_cuda_fn){.dyn_bytes = 48u << 10, .route = BE_KROUTE_JIT};
+    k->fn = (struct be_cuda_fn){.dyn_bytes = BE_CUDA_DYN, .route = BE_KROUTE_JIT};
     if ((rc = be_cuda_enter(c, err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->mod_load(&k->mod, copy, 0, NULL, NULL),
                          "loading a compiled kernel", err)) != RC_OK ||

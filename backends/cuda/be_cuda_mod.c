@@ -86,7 +86,7 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
         return rc;
     }
     f = &c->fn[c->n_fns++];
-    *f = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = 48u << 10};
+    *f = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = BE_CUDA_DYN};
     f->route = e->desc.k.fixed && e->desc.n.fixed ? BE_KROUTE_EXACT : BE_KROUTE_BUCKET;
     *out = f;
     return RC_OK;
