@@ -352,7 +352,7 @@ enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *ar
 /* Appends a call; args, of at most 256 bytes, are copied. */
 enum rc be_cuda_push_call(struct be_cuda_ctx *c, be_cuda_call *call, const void *args,
                           uint32_t n_bytes, enum be_kroute_kind route, struct rc_err *err);
-/* Launches f at once, past the list (loading). */
+/* Launches f at once, past the list, and counts no dispatch: loading and trials. */
 enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
                     struct rc_err *err);
 /* Takes the last n commands back. */
