@@ -32,6 +32,8 @@
 #define BE_CUDA_FNS 256u          /* loaded kernels */
 #define BE_CUDA_F16_COLS 32768u   /* wider tensors stay f32 with compute = f16 */
 #define BE_CUDA_LIBS 64u          /* loaded modules */
+/* dynamic shared memory no kernel has to ask for: 48 KiB less what may be static */
+#define BE_CUDA_DYN (32u << 10)
 
 enum be_cuda_kind { BE_CUDA_WEIGHT, BE_CUDA_KV, BE_CUDA_WORK, BE_CUDA_UPLOAD, BE_CUDA_KINDS };
 
@@ -350,7 +352,7 @@ enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *ar
 /* Appends a call; args, of at most 256 bytes, are copied. */
 enum rc be_cuda_push_call(struct be_cuda_ctx *c, be_cuda_call *call, const void *args,
                           uint32_t n_bytes, enum be_kroute_kind route, struct rc_err *err);
-/* Launches f at once, past the list (loading). */
+/* Launches f at once, past the list, and counts no dispatch: loading and trials. */
 enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
                     struct rc_err *err);
 /* Takes the last n commands back. */

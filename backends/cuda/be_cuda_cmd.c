@@ -39,6 +39,8 @@ static enum rc shape(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *ar
     f->e->grid(f->e, args, g);
     if (g->shared_bytes <= f->dyn_bytes)
         return RC_OK;
+    if ((rc = be_cuda_enter(c, err)) != RC_OK)
+        return rc;
     rc = be_cuda_do(c, c->d->fn_set(f->fn, FN_MAX_DYN_SHARED, (int)g->shared_bytes),
                     "raising a kernel's shared memory", err);
     if (rc != RC_OK) {
@@ -80,7 +82,6 @@ enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *arg
     if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = shape(c, f, args, &g, err)) != RC_OK ||
         g.x == 0 || g.y == 0 || g.z == 0)
         return rc;
-    c->ks.dispatch[f->route]++;
     return launch_one(c, f, &g, copy, err);
 }
 

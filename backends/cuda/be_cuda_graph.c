@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOT_CMDS 1024u
-#define SLOT_ARGS (256u << 10)
+#define SLOT_CMDS 2048u
+#define SLOT_ARGS (512u << 10)
 #define MIN_CMDS 4u /* a shorter list gains nothing */
 #define SEEN 64u    /* hashes of lists seen once */
 #define CAPTURE_RELAXED 2

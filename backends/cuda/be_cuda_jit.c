@@ -40,14 +40,27 @@ struct be_cuda_jit {
 
 /* ---------------------------------------------------------------- device calls */
 
+/* A device image, or PTX from a compiler that makes none. */
 static enum rc compile(void *user, const char *src, size_t n, const char *const *opts,
                        uint32_t n_opts, uint8_t **out, size_t *out_n, char *log, size_t log_cap,
                        struct rc_err *err)
 {
+    static const char real[] = "--gpu-architecture=sm_";
     struct be_cuda_jit *t = user;
-    bool cubin = n_opts > 0 && strstr(opts[0], "sm_") != NULL;
+    const char *use[8];
+    char arch[64];
+    bool cubin = t->nvrtc->cubin && t->nvrtc->cubin_size;
 
-    return be_cuda_nvrtc_build(t->nvrtc, src, opts, n_opts, cubin, out, out_n, log, log_cap, err);
+    if (n_opts < 1 || n_opts > 8)
+        return rc_fail(err, RC_INTERNAL, "NVRTC: %u options", n_opts);
+    memcpy(use, opts, n_opts * sizeof(use[0]));
+    if (strncmp(opts[0], real, sizeof(real) - 1) != 0)
+        cubin = false;
+    else if (!cubin) {
+        snprintf(arch, sizeof(arch), "--gpu-architecture=compute_%s", opts[0] + sizeof(real) - 1);
+        use[0] = arch;
+    }
+    return be_cuda_nvrtc_build(t->nvrtc, src, use, n_opts, cubin, out, out_n, log, log_cap, err);
 }
 
 static enum rc load(void *user, const uint8_t *image, size_t n, const char *entry, void **out,
@@ -71,7 +84,7 @@ static enum rc load(void *user, const uint8_t *image, size_t n, const char *entr
     memcpy(copy, image, n);
     copy[n] = 0;
     k->entry = *base;
-    k->fn = (struct be_cuda_fn){.dyn_bytes = 48u << 10, .route = BE_KROUTE_JIT};
+    k->fn = (struct be_cuda_fn){.dyn_bytes = BE_CUDA_DYN, .route = BE_KROUTE_JIT};
     if ((rc = be_cuda_enter(c, err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->mod_load(&k->mod, copy, 0, NULL, NULL),
                          "loading a compiled kernel", err)) != RC_OK ||
