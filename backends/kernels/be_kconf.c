@@ -84,7 +84,8 @@ static enum rc run_entry(struct kc_runner *r, const struct be_kentry *e, struct 
     kc_plan_shapes(&p, b, e, quick);
     nv = b->variants(e);
     for (uint32_t i = 0; i < p.n && rc == RC_OK && !r->row->skipped; i++) /* every shape */
-        rc = run_case(r, b, e, &p.s[i], KC_RANDOM, i % nv, i == 0 || (!quick && i < 4), err);
+        rc = run_case(r, b, e, &p.s[i], KC_RANDOM, i % nv,
+                      i == 0 || (!quick && i < 8 && b->work(&p.s[i]) < 1000000), err);
     /* every variant; quick: seven of them */
     for (uint32_t v = 1; v < nv && rc == RC_OK && !r->row->skipped; v += quick ? (nv + 6) / 7 : 1)
         rc = run_case(r, b, e, &p.s[0], KC_RANDOM, v, !quick, err);

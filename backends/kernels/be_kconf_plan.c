@@ -109,7 +109,7 @@ void kc_plan_shapes(struct kc_plan *p, const struct kc_builder *b, const struct 
     const struct be_kdesc *d = &e->desc;
     const struct kc_shape *base = &b->base;
     uint32_t rt = e->sched.rows_tile, ct = e->sched.cols_tile, kt = e->sched.key_tile;
-    uint64_t budget = quick ? 400000 : 60000000;
+    uint64_t budget = quick ? 400000 : 25000000;
 
     p->n = 0;
     kc_plan_add(p, b, d, *base, budget);
