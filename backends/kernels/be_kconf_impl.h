@@ -155,4 +155,35 @@ void kc_image(const struct kc_case *c, uint8_t *img, size_t n, uint8_t poison);
 void kc_args(const struct kc_case *c, uint64_t base, uint8_t out[KC_ARGS_BYTES]);
 void kc_deinit(struct kc_case *c);
 
+#define KC_MAX_SHAPES 96
+struct kc_plan {
+    struct kc_shape s[KC_MAX_SHAPES];
+    uint32_t n;
+};
+/* w brought into the descriptor's ranges, unless it is there already or (but for the first) costs
+ * more than budget multiply-adds. */
+void kc_plan_add(struct kc_plan *p, const struct kc_builder *b, const struct be_kdesc *d,
+                 struct kc_shape w, uint64_t budget);
+/* The builder's base first; then one dimension leaves it at a time. */
+void kc_plan_shapes(struct kc_plan *p, const struct kc_builder *b, const struct be_kentry *e,
+                    bool quick);
+
+struct kc_runner {
+    const struct be_kconf_opts *o;
+    const struct be_kfamily *const *families;
+    const struct be_kfamily *fam;
+    struct be_kir ir;
+    struct be_kconf_row *row;
+    struct be_kconf_tol tol;
+    uint8_t *ref, *got, *got2; /* images; grown as needed */
+    size_t cap;
+    uint64_t dev;
+    size_t dev_cap;
+};
+/* Oracle and two launches of a built case. RC_FORMAT: the kernel is wrong, err says where. */
+enum rc kc_one_case(struct kc_runner *r, struct kc_case *c, struct rc_err *err);
+/* A changed element of row r changes outputs of that row, and of no other, on the device as by the
+ * oracle. c has just passed. */
+enum rc kc_reach(struct kc_runner *r, struct kc_case *c, struct rc_err *err);
+
 #endif

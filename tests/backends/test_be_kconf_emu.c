@@ -10,6 +10,10 @@
 #include "be_kconf.h"
 #include "emu.h"
 
+/* Kernels in the catalog. Pinned, so that none is lost (or comes) without being meant: a report
+ * says N/N of this many. */
+#define N_KERNELS 149
+
 /* ------------------------------------------------- the emulator as a device */
 
 struct emu_dev {
@@ -130,7 +134,7 @@ static void every_kernel(unsigned arch, const char *only)
     struct emu_dev d = {.arch = arch};
     struct be_kconf_report r;
     char sum[128];
-    uint32_t bad = 0, n = 0;
+    uint32_t bad = 0;
 
     if (getenv("INFERD_KCONF_ONLY"))
         only = getenv("INFERD_KCONF_ONLY");
@@ -143,10 +147,8 @@ static void every_kernel(unsigned arch, const char *only)
         if (w->n_failed || (!w->skipped && w->n_cases == 0))
             bad++;
     }
-    for (size_t f = 0; be_kfamilies[f]; f++)
-        n += be_kfamilies[f]->count();
     if (!only)
-        assert_int_equal(r.n_kernels, n);
+        assert_int_equal(r.n_kernels, N_KERNELS);
     assert_int_equal(bad, 0);
     be_kconf_report_deinit(&r);
 }

@@ -102,7 +102,7 @@ def last(text):
 # ----------------------------------------------------------------- steps
 
 def doctor(r):
-    status, text = r.sh("doctor", [r.exe("inferd"), "doctor"])
+    status, text = r.sh("doctor", [r.exe("inferd"), "doctor"], env={"INFERD_BACKEND": "cuda"})
     print(text)
     if re.search(r"sm_\d\d", text):
         result("ok", "doctor names the device")

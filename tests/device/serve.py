@@ -36,7 +36,7 @@ def fill(to_dir, *more):
 
 
 def server(*more, **args):
-    return Server(fill=lambda d: fill(d, *more), backend=BACKEND, sandbox="strict", **args)
+    return Server(fill=lambda d: fill(d, *more), backend=BACKEND, sandbox="strict", kv_mb=64, **args)
 
 
 def generate(s, model, ids, n=24, **more):
