@@ -73,6 +73,11 @@ void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out)
         ctx->ops->kstats(ctx, out);
 }
 
+char *be_ctx_report(const struct be_ctx *ctx)
+{
+    return ctx->ops->report ? ctx->ops->report(ctx) : NULL;
+}
+
 const char *be_kroute_name(enum be_kroute_kind k)
 {
     static const char *const words[BE_KROUTE_COUNT] = {"jit",     "exact", "bucket",

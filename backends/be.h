@@ -141,6 +141,9 @@ void be_ctx_seal(struct be_ctx *ctx);
 void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out);
 /* Zeros for a backend without generated kernels. */
 void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
+/* What was decided while the model loaded, a line each, for people (run-time compiled kernels:
+ * name, state, speed-up, reason). NULL = nothing to tell. Caller frees. */
+char *be_ctx_report(const struct be_ctx *ctx);
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err);
 /* NULL-ended list of backend names in this build. */
 const char *const *be_names(void);

@@ -51,6 +51,7 @@ struct be_ops {
     enum rc (*sample)(struct be_ctx *, const struct be_sample_args *,
                       struct rc_err *);                           /* optional: none */
     void (*kstats)(const struct be_ctx *, struct be_kstats *out); /* optional: zeros */
+    char *(*report)(const struct be_ctx *);                       /* optional: nothing to tell */
 };
 
 extern const struct be_ops be_cpu_ops, be_cuda_ops;

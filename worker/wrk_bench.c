@@ -290,6 +290,19 @@ static void put_rates(json_t *o, const char *name, double *rate, size_t n)
     json_object_set_new(o, name, json_real((rate[(n - 1) / 2] + rate[n / 2]) / 2));
 }
 
+/* "jit": ["kernel: state, ...", ...] */
+static void put_report(json_t *o, const struct be_ctx *be)
+{
+    char *text = be_ctx_report(be), *save = NULL;
+    json_t *lines = text ? json_array() : NULL;
+
+    for (char *s = text ? strtok_r(text, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
+        json_array_append_new(lines, json_string(s));
+    if (lines)
+        json_object_set_new(o, "jit", lines);
+    free(text);
+}
+
 static void put_facts(json_t *o, const struct bench *b, double load_s)
 {
     const struct mdl_info *i = mdl_info_get(b->model.mdl);
@@ -315,6 +328,7 @@ static void put_facts(json_t *o, const struct bench *b, double load_s)
     json_object_set_new(o, "device_bytes", json_integer((json_int_t)s.device_bytes));
     be_ctx_kstats(b->model.be, &k);
     json_object_set_new(o, "kernels", wrk_kstats_json(&k)); /* instead of the CPU's word */
+    put_report(o, b->model.be);
 }
 
 /* One warm-up, then `runs` timed ones. */

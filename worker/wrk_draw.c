@@ -41,9 +41,16 @@ void wrk_draws_skip(struct wrk_draws *d, uint32_t k)
     d->row[k] = (struct be_sample_row){.top_p = 1}; /* greedy: what costs least */
 }
 
+/* Colder than this, 1 / temperature times a difference of logits leaves f32: a device
+ * multiplies by it, the host divides. */
+#define COLDEST 1e-5f
+
 static bool fits(const struct wrk_gen *g)
 {
-    return !g->logprobs && g->sampling.n_bias == 0 && !wrk_sampling_has_penalty(&g->sampling);
+    const struct wrk_sampling *s = &g->sampling;
+
+    return !g->logprobs && s->n_bias == 0 && !wrk_sampling_has_penalty(s) &&
+           (s->temperature == 0 || s->temperature >= COLDEST || s->top_k == 1);
 }
 
 void wrk_draws_add(struct wrk_draws *d, uint32_t k, const struct wrk_gen *g, struct wrk_rng *rng)

@@ -185,6 +185,16 @@ static enum rc load(struct wrk *w, struct rc_err *why)
     return wrk_engine_new(&w->engine, &e, why);
 }
 
+/* What was decided about kernels, into the front's log: it explains a speed. */
+static void log_report(const struct wrk *w)
+{
+    char *text = be_ctx_report(w->model.be), *save = NULL;
+
+    for (char *s = text ? strtok_r(text, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
+        wrk_log("jit: %s", s);
+    free(text);
+}
+
 static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
 {
     const struct mdl_info *i = mdl_info_get(w->model.mdl);
@@ -241,7 +251,10 @@ static enum rc on_load(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
         w->stop = true; /* it said why: exit status 0 */
         return wrk_chan_error(&w->chan, 0, &why, err);
     }
-    return w->state == READY ? tell_loaded(w, err) : RC_OK;
+    if (w->state != READY)
+        return RC_OK;
+    log_report(w);
+    return tell_loaded(w, err);
 }
 
 static enum rc on_task(struct wrk *w, Ipc__Frame **f, struct rc_err *err)

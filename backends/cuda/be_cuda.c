@@ -197,6 +197,11 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
     snprintf(out->device, sizeof(out->device), "%s", c->device_name);
 }
 
+static char *report(const struct be_ctx *ctx)
+{
+    return be_cuda_jit_report((const struct be_cuda_ctx *)(const void *)ctx);
+}
+
 static void kstats(const struct be_ctx *ctx, struct be_kstats *out)
 {
     const struct be_cuda_ctx *c = (const struct be_cuda_ctx *)(const void *)ctx;
@@ -268,6 +273,7 @@ const struct be_ops be_cuda_ops = {
     .ctx_new = ctx_new,
     .ctx_free = ctx_free,
     .seal = seal,
+    .report = report,
     .stats = stats,
     .kstats = kstats,
     .supports = be_cuda_supports,

@@ -387,6 +387,7 @@ enum rc be_cuda_graph_run(struct be_cuda_ctx *c, bool *done, struct rc_err *err)
 enum rc be_cuda_jit_new(struct be_cuda_ctx *c, const struct be_opts *o, struct rc_err *err);
 void be_cuda_jit_free(struct be_cuda_ctx *c);
 void be_cuda_jit_seal(struct be_cuda_ctx *c);
+char *be_cuda_jit_report(const struct be_cuda_ctx *c);
 void be_cuda_jit_stats(const struct be_cuda_ctx *c, struct be_kstats *io);
 /* Remembers the product (glu: the gated pair) for the next run; while loading only. */
 enum rc be_cuda_jit_want(struct be_cuda_ctx *c, struct be_weight *w, bool glu, struct rc_err *err);

@@ -352,6 +352,11 @@ void be_cuda_jit_stats(const struct be_cuda_ctx *c, struct be_kstats *io)
     io->hot_compiles += hot;
 }
 
+char *be_cuda_jit_report(const struct be_cuda_ctx *c)
+{
+    return c->jit ? be_kjit_report(c->jit->j) : NULL;
+}
+
 /* --------------------------------------------------------------------- wishes */
 
 static struct be_kplan_req request(const struct be_cuda_ctx *c, const struct be_weight *w,

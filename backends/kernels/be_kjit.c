@@ -56,7 +56,8 @@ struct be_kjit {
     struct want *want;
     uint32_t n, cap;
     bool sealed;
-    uint64_t compiles, failures, hot_compiles, start_ms;
+    uint64_t compiles, failures, hot_compiles;
+    uint64_t start_ms, spent_ms; /* of the run in progress; of those before */
 };
 
 bool be_kjit_mode_parse(const char *s, enum be_kjit_mode *out)
@@ -465,7 +466,7 @@ static bool validate(struct be_kjit *j, struct job *b)
 
 static bool over_budget(const struct be_kjit *j)
 {
-    return now_ms() - j->start_ms >= (j->o.budget_ms ? j->o.budget_ms : BUDGET_MS);
+    return j->spent_ms + (now_ms() - j->start_ms) >= (j->o.budget_ms ? j->o.budget_ms : BUDGET_MS);
 }
 
 static int by_value(const void *a, const void *b)
@@ -643,6 +644,22 @@ static enum rc one(struct be_kjit *j, struct want *w, struct rc_err *err)
                   : RC_OK;
 }
 
+/* What is queued, one by one. */
+static enum rc run_queue(struct be_kjit *j, struct rc_err *err)
+{
+    enum rc rc = RC_OK;
+
+    for (uint32_t i = 0; rc == RC_OK && i < j->n; i++) {
+        if (j->want[i].state != BE_KJ_QUEUED)
+            continue;
+        if (over_budget(j))
+            settle(&j->want[i], BE_KJ_QUEUED, "out of budget");
+        else
+            rc = one(j, &j->want[i], err);
+    }
+    return rc;
+}
+
 enum rc be_kjit_run(struct be_kjit *j, struct rc_err *err)
 {
     enum rc rc;
@@ -654,16 +671,10 @@ enum rc be_kjit_run(struct be_kjit *j, struct rc_err *err)
         return rc_fail(err, RC_STATE, "kernels are compiled while a model loads, never later");
     }
     j->start_ms = now_ms();
-    for (uint32_t i = 0; i < j->n; i++) {
-        if (j->want[i].state != BE_KJ_QUEUED)
-            continue;
-        if (over_budget(j)) {
-            settle(&j->want[i], BE_KJ_QUEUED, "out of budget");
-            continue;
-        }
-        if ((rc = one(j, &j->want[i], err)) != RC_OK)
-            return rc;
-    }
+    rc = run_queue(j, err);
+    j->spent_ms += now_ms() - j->start_ms; /* one budget for all runs of a load */
+    if (rc != RC_OK)
+        return rc;
     for (uint32_t i = 0; j->o.mode == BE_KJIT_EXACT && i < j->n; i++)
         if (j->want[i].state != BE_KJ_ACTIVE)
             return rc_fail_what(err, RC_UNSUPPORTED, j->want[i].exact.name,

@@ -521,6 +521,8 @@ static void a_budget_that_is_spent_leaves_the_rest_queued(void **state)
     settles(&r, BE_KJ_QUEUED, "out of budget");
     assert_int_equal(be_kjit_state_get(r.j, &more.desc), BE_KJ_QUEUED);
     assert_int_equal(r.f.compiles, 1); /* the second was not begun */
+    OKAY(be_kjit_run(r.j, NULL));      /* nor by another run: one budget for a load */
+    assert_int_equal(r.f.compiles, 1);
     stop(&r);
 }
 

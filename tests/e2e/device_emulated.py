@@ -135,9 +135,11 @@ def words_for_another_backend_are_refused():
 
 
 @case
-def a_q8_0_cache_serves():
-    with server(kv_dtype="q8_0") as s:
-        equal(len(complete(s)["token_ids"]), 6, "tokens")
+def a_q8_0_cache_that_does_not_fit_the_heads_is_refused_by_name():
+    with server(kv_dtype="q8_0") as s:  # heads of 16 values; blocks have 32
+        r = s.post("/v1/completions", {"model": TINY_GEMMA, "prompt": "x", "max_tokens": 1}, timeout=60 * SLOW)
+        check(r.status >= 400 and "multiple of 32" in r.body.decode(), f"{r.status} {r.body[:300]!r}")
+        equal(s.get("/readyz").status, 200, "the server lives")
 
 
 @case

@@ -1196,6 +1196,22 @@ static void rows_the_device_gives_back_are_drawn_by_the_host(void **state)
     rig_free(&some);
 }
 
+static void a_temperature_too_cold_for_a_device_is_the_hosts(void **state)
+{
+    struct gen g = {.prompt = "some words", .max_tokens = 10, .ids = true, .temperature = 1e-30f},
+               greedy = {.prompt = "some words", .max_tokens = 10, .ids = true};
+    struct rig r = rig_new(drawing(-1), 8);
+
+    (void)state;
+    generate(&r, 1, &g);
+    run(&r);
+    assert_int_equal(r.m->n_draws, 0);
+    generate(&r, 2, &greedy);
+    run(&r);
+    assert_memory_equal(r.a[1].c[0].ids, r.a[2].c[0].ids, 10 * sizeof(int32_t));
+    rig_free(&r);
+}
+
 static void a_bad_row_on_the_device_ends_its_task_alone(void **state)
 {
     struct mdl *m = drawing(-1);
@@ -1270,6 +1286,7 @@ int main(void)
         cmocka_unit_test(tokenize_and_detokenize),
         cmocka_unit_test(the_device_draws_the_same_alone_and_in_company),
         cmocka_unit_test(rows_the_device_gives_back_are_drawn_by_the_host),
+        cmocka_unit_test(a_temperature_too_cold_for_a_device_is_the_hosts),
         cmocka_unit_test(a_bad_row_on_the_device_ends_its_task_alone),
         cmocka_unit_test(a_lost_device_ends_the_worker_not_the_tasks),
     };

@@ -172,6 +172,27 @@ static void a_front_that_does_not_read_loses_nothing(void **state)
     assert_int_equal(proc_end(&p), 0);
 }
 
+/* The device is the command line's: a front that believes in another is told so. */
+static void a_front_that_asks_for_another_backend_is_told(void **state)
+{
+    struct proc p = start(true);
+    Ipc__Frame f = IPC__FRAME__INIT, *a;
+    Ipc__Hello h = IPC__HELLO__INIT;
+
+    (void)state;
+    h.version = IPC_VERSION;
+    h.backend = (char *)"cuda";
+    f.body_case = IPC__FRAME__BODY_HELLO;
+    f.hello = &h;
+    assert_true(proc_send(&p, &f));
+    assert_true(proc_send_empty(&p, 0, IPC__FRAME__BODY_LOAD));
+    assert_non_null(a = proc_want(&p, IPC__FRAME__BODY_ERROR));
+    assert_int_equal(a->error->code, RC_INVALID);
+    assert_string_equal(a->error->what, "backend");
+    ipc__frame__free_unpacked(a, NULL);
+    assert_int_equal(proc_wait(&p), 0); /* it said why: status 0 */
+}
+
 static int run_with(const char *a, const char *b)
 {
     pid_t pid = fork();
@@ -199,6 +220,11 @@ static void command_lines(void **state)
     assert_int_equal(run_with("--serve", "--sandbox=maybe"), WRK_EXIT_USAGE);
     assert_int_equal(run_with("--serve", "--threads=2x"), WRK_EXIT_USAGE);
     assert_int_equal(run_with("--serve", "--threads=-1"), WRK_EXIT_USAGE);
+    assert_int_equal(run_with("--serve", "--backend=metal"), WRK_EXIT_USAGE);
+    assert_int_equal(run_with("--serve", "--jit=on"), WRK_EXIT_USAGE);
+    assert_int_equal(run_with("verify-kernels", "--arch=x"), WRK_EXIT_USAGE);
+    assert_int_equal(run_with("verify-kernels", "--backend=cpu"), WRK_EXIT_USAGE);
+    assert_int_equal(run_with("verify-kernels", "--cuda-library=/not/there.so"), 1);
     assert_int_equal(run_with("--doctor", "--sandbox=off"), 0);
 }
 
@@ -208,6 +234,7 @@ int main(void)
         cmocka_unit_test(echo_comes_back_inline_and_as_memfd),
         cmocka_unit_test(a_closed_channel_ends_the_worker),
         cmocka_unit_test(illegal_messages_end_the_worker),
+        cmocka_unit_test(a_front_that_asks_for_another_backend_is_told),
         cmocka_unit_test(second_hello_wrong_version_and_worker_words_end_it),
         cmocka_unit_test(garbage_on_the_channel_ends_the_worker),
         cmocka_unit_test(a_front_that_does_not_read_loses_nothing),
