@@ -60,7 +60,7 @@ static enum rc load_classes(struct be_cuda_ctx *c, enum be_dtype stored, bool gl
 enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct rc_err *err)
 {
     static const char *const exact[BE_CL_COUNT] = {"mv", "ext", "mm", "big"};
-    static const char *const fast[BE_CL_COUNT] = {"fast_few", "fast_few", "fast_mm", "fast_mm"};
+    static const char *const fast[BE_CL_COUNT] = {"fast_few", "fast_few", "fast_few", "fast_mm"};
     unsigned fmt = be_cuda_fmt(stored);
     int enc = enc_of(stored);
     enum rc rc;

@@ -13,8 +13,8 @@
 #include "be_kart_impl.h"
 
 /* Every word that a kernel's text may find defined anew. */
-static const char *const words[] = {"NAME",   "TAG", "K",  "COLS", "GEGLU", "ROWS", "CHUNK",
-                                    "STAGES", "MT",  "NT", "WY",   "WX",    "MINB", NULL};
+static const char *const words[] = {"NAME", "TAG", "K",  "COLS", "GEGLU", "ROWS", "CHUNK", "STAGES",
+                                    "MT",   "NT",  "WY", "WX",   "MINB",  "TW",   "TX",    NULL};
 
 static enum rc text(struct be_ktext *out, const char *name, struct rc_err *err)
 {
@@ -99,6 +99,29 @@ static enum rc tile(const struct be_kir *k, struct be_ktext *out, struct rc_err 
                    k->sched.cols_tile, k->sched.rows_tile, k->sched.threads);
 }
 
+/* As above for floats: a warp holds 4 TX rows of x by 8 TW weight rows, or tensor-core tiles. */
+static enum rc float_tile(const struct be_kir *k, struct be_ktext *out, struct rc_err *err)
+{
+    word(out, "TW", k->sched.cols_tile / 8, "");
+    word(out, "TX", k->sched.rows_tile / 4, "");
+    word(out, "MINB", k->sched.cols_tile == 64 ? 1 : 3, "");
+    word(out, "STAGES", k->sched.stages, "");
+    return text(out, "kx_linear_ftile.cu", err);
+}
+
+static enum rc fast(const struct be_kir *k, struct be_ktext *out, struct rc_err *err)
+{
+    bool wide = k->sched.cols_tile == 128;
+
+    word(out, "MT", wide ? 4 : 1, "");
+    word(out, "NT", wide ? 8 : 2, "");
+    word(out, "WY", wide ? 2 : 1, "");
+    word(out, "WX", 2, "");
+    word(out, "MINB", wide ? 2 : 8, "");
+    word(out, "STAGES", k->sched.stages, "");
+    return text(out, "kx_linear_fast.cu", err);
+}
+
 static enum rc mat_vec(const struct be_kir *k, const struct be_klin_plan *p, struct be_ktext *out,
                        struct rc_err *err)
 {
@@ -143,9 +166,9 @@ enum rc be_klin_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err
     case BE_KLK_MV:
         return mat_vec(k, &p, out, err);
     case BE_KLK_TILE:
-        return tile(k, out, err);
+        return p.f->cls == BE_KLC_FLOAT ? float_tile(k, out, err) : tile(k, out, err);
     case BE_KLK_FAST:
-        break;
+        return fast(k, out, err);
     }
     return rc_fail(err, RC_INTERNAL, "kernel '%s': no CUDA text for it", k->name);
 }

@@ -166,16 +166,30 @@ static void grid_repack(const struct be_kentry *e, const void *args, struct be_k
     QUANT(w, WFMT, BE_KACT_Q8_K, 256, STAGE_256(16, 8, bits, s), 4, STAGE_256(32, 32, bits, s), 2, \
           STAGE_256(64, 64, bits, s), 3)
 
-#define FLOATS(w, WFMT)                                                                    \
-    BOTH(w, WFMT, BE_KACT_ANY, 1, "mv", BE_KROWS_1, 1, 1, 128, 1, 16, 1, KX_SLICES,        \
-         BE_KLIN_MV_FLOATS * 4, 75, grid_mv),                                              \
-        BOTH(w, WFMT, BE_KACT_ANY, 1, "ext", BE_KROWS_2_8, 2, 8, 128, 8, 16, 1, KX_SLICES, \
-             BE_KLIN_EXT_FLOATS * 32, 75, grid_mv)
+#define STAGE_F(BW, BX, code) ((BW) * (64 * (code) + 16) + (BX)*272)
+#define FLOATS(w, WFMT, code)                                                                   \
+    BOTH(w, WFMT, BE_KACT_ANY, 1, "mv", BE_KROWS_1, 1, 1, 128, 1, 16, 1, KX_SLICES,             \
+         BE_KLIN_MV_FLOATS * 4, 75, grid_mv),                                                   \
+        BOTH(w, WFMT, BE_KACT_ANY, 1, "ext", BE_KROWS_2_8, 2, 8, 128, 8, 16, 1, KX_SLICES,      \
+             BE_KLIN_EXT_FLOATS * 32, 75, grid_mv),                                             \
+        BOTH(w, WFMT, BE_KACT_ANY, 1, "mm", BE_KROWS_9_64, 9, 64, 256, 16, 32, 3, KX_SLICES,    \
+             3 * STAGE_F(32, 16, code), 75, grid_tile),                                         \
+        BOTH(w, WFMT, BE_KACT_ANY, 1, "big", BE_KROWS_65, 65, 1u << 20, 256, 64, 64,            \
+             (code) == 4 ? 2 : 3, KX_SLICES, ((code) == 4 ? 2 : 3) * STAGE_F(64, 64, code), 80, \
+             grid_tile)
+/* stages of 64 columns of halves */
+#define FAST(w, WFMT, CLASS, ...)                                                \
+    LINEAR(w, WFMT, BE_KACT_F16, 1, BE_KNUM_FAST, CLASS, "", 0xff, __VA_ARGS__), \
+        LINEAR(w, WFMT, BE_KACT_F16, 1, BE_KNUM_FAST, CLASS, "_geglu", BE_EPI_GEGLU, __VA_ARGS__)
 
 static const struct be_kentry entries[] = {
-    FLOATS("f32", BE_F32),
-    FLOATS("f16", BE_F16),
-    FLOATS("bf16", BE_BF16),
+    FLOATS("f32", BE_F32, 4),
+    FLOATS("f16", BE_F16, 2),
+    FLOATS("bf16", BE_BF16, 2),
+    FAST("f16", BE_F16, "fast_few", BE_KROWS_ANY, 1, 64, 64, 32, 16, 4, 1, 4 * 48 * 128, 75,
+         grid_tile),
+    FAST("f16", BE_F16, "fast_mm", BE_KROWS_65, 65, 1u << 20, 128, 128, 128, 3, 1, 3 * 256 * 128,
+         80, grid_tile),
     QUANT_32("q4_0", BE_Q4_0, 16, 2, 0, 0),
     QUANT_32("q4_1", BE_Q4_1, 16, 4, 0, 32),
     QUANT_32("q5_0", BE_Q5_0, 16, 2, 4, 0),

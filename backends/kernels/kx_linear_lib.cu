@@ -115,3 +115,17 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
         kxl_finish(a, part, row, col, n_out, v);
     }
 }
+
+#if KXL_CODE <= 4
+/* A float weight from the word that holds it, or from its upper half. */
+KX_DEV float kxl_word(kx_u w, int hi)
+{
+#if KXL_CODE == 4
+    return kx_i2f_bits((int)w);
+#elif KXL_BF16
+    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
+#else
+    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
+#endif
+}
+#endif

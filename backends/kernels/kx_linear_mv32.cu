@@ -5,6 +5,7 @@
  * first batch are issued before the row is staged. */
 #ifndef KXL_MV32
 #define KXL_MV32
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 struct kxl_blk {
     struct kx_u4 q;
 #if KXL_CODE == 32
@@ -110,8 +111,8 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < 8; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, d, h, c0 + s + 8u * u);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, d, h, c0 + KXL_AT(s + 8u * u, m));
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -127,18 +128,20 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < 8; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
+                        const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
 
-                    if (b < m)
-                        acc = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+                        acc = b0 + s + 8u * u < m ? v : acc;
+                    }
                 }
                 b0 += 64u;
                 if (b0 >= m)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < 8; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, d, h, c0 + b0 + s + 8u * u);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * u, m));
             }
         }
         kxl_finish_mv(&a, part, row, col, w.n, kxl_fold8(acc), KXL_GEGLU, s == 0u);

@@ -4,6 +4,7 @@
  * zeros, in the planes (be_klayout.c) and in the staged row. */
 #ifndef KXL_MVF
 #define KXL_MVF
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 #if KXL_CODE == 4
 #define KXL_STEPS 4
 struct kxl_blk {
@@ -28,17 +29,6 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, kx_u c, kx_u row
         w->q2 = kx_ldg16(q + c * 32u + 16u);
 #else
     w->q = kx_ldg16(q + c * 16u);
-#endif
-}
-
-KX_DEV float kxl_word(kx_u w, int hi)
-{
-#if KXL_CODE == 4
-    return kx_i2f_bits((int)w);
-#elif KXL_BF16
-    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
-#else
-    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
 #endif
 }
 
@@ -102,8 +92,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < KXL_STEPS; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, c0 + s + 8u * u, row_bytes);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, c0 + KXL_AT(s + 8u * u, m), row_bytes);
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -123,13 +113,16 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
 
-                    if (b < m) {
                         KX_UNROLL
                         for (int r = 0; r < KXL_ROWS; r++)
-                            if ((kx_u)r < rows)
-                                acc[r] = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+                            if ((kx_u)r < rows) {
+                                const float v = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+
+                                acc[r] = b0 + s + 8u * u < m ? v : acc[r];
+                            }
                     }
                 }
                 b0 += 8u * KXL_STEPS;
@@ -137,8 +130,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, c0 + b0 + s + 8u * u, row_bytes);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * u, m), row_bytes);
             }
         }
         {

@@ -9,50 +9,75 @@
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -160,89 +185,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -265,20 +308,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -294,9 +334,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -307,20 +347,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -341,19 +381,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -361,15 +399,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -383,9 +419,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -409,27 +448,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -443,8 +481,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
