@@ -10,15 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "be_kart.h"
+#include "be_kroute.h"
 
 /* CUjit_option, CUfunction_attribute */
 #define JIT_ERROR_LOG 5
 #define JIT_ERROR_LOG_BYTES 6
 
-static enum rc lib_load(struct be_cuda_ctx *c, const char *name, cu_mod *out, struct rc_err *err)
+static enum rc lib_load(struct be_cuda_ctx *c, const struct be_kart *a, cu_mod *out,
+                        struct rc_err *err)
 {
-    const struct be_kart *a;
     char log[1024] = "";
     int opts[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof(log)};
@@ -27,28 +27,21 @@ static enum rc lib_load(struct be_cuda_ctx *c, const char *name, cu_mod *out, st
     enum rc rc;
 
     for (uint32_t i = 0; i < c->n_libs; i++)
-        if (strcmp(c->lib[i].name, name) == 0) {
+        if (c->lib[i].art == a) {
             *out = c->lib[i].mod;
             return RC_OK;
         }
     if (c->n_libs == BE_CUDA_LIBS)
-        return rc_fail(err, RC_INTERNAL, "kernel library '%s': more than %u of them", name,
+        return rc_fail(err, RC_INTERNAL, "kernel library '%s': more than %u of them", a->lib,
                        BE_CUDA_LIBS);
-    a = be_kart_find(name, BE_KART_PTX, c->arch);
-    if (!a) {
-        c->ks.missing_artifacts++;
-        return rc_fail_what(err, RC_NOT_FOUND, name,
-                            "kernel library '%s' has no artifact for sm_%u in this build", name,
-                            c->arch);
-    }
     code = c->d->mod_load(&mod, a->data, 2, opts, values);
     if (code != 0) {
         c->ks.wiring_failures++;
         rc = be_cuda_do(c, code, "loading a kernel library", err);
-        rc_wrap(err, "'%s' (%.200s)", name, log[0] ? log : "no log");
+        rc_wrap(err, "'%s' (%.200s)", a->lib, log[0] ? log : "no log");
         return rc;
     }
-    c->lib[c->n_libs++] = (struct be_cuda_lib){name, mod};
+    c->lib[c->n_libs++] = (struct be_cuda_lib){a, mod};
     *out = mod;
     return RC_OK;
 }
@@ -56,6 +49,11 @@ static enum rc lib_load(struct be_cuda_ctx *c, const char *name, cu_mod *out, st
 static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct be_cuda_fn **out,
                        struct rc_err *err)
 {
+    bool exact = be_kplan_is_exact(e);
+    struct be_kplan_req req = {.op = e->desc.op, .arch = c->arch};
+    struct be_kplan plan = {.bucket = exact ? NULL : e, .exact = exact ? e : NULL};
+    struct be_kroute_env env = {0}; /* the embedded set, nothing else */
+    struct be_kroute route;
     struct be_cuda_fn *f;
     cu_mod mod = NULL;
     cu_fn fn = NULL;
@@ -77,7 +75,13 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
         return rc_fail_what(err, RC_UNSUPPORTED, e->name,
                             "kernel '%s' needs sm_%u, this device is sm_%u", e->name, e->min_arch,
                             c->arch);
-    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, e->lib, &mod, err)) != RC_OK)
+    if ((rc = be_kroute_resolve(&env, &req, &plan, &route, &c->ks, err)) != RC_OK)
+        return rc;
+    if (!route.art)
+        return rc_fail_what(err, RC_NOT_FOUND, e->name,
+                            "kernel '%s' of library '%s' has no artifact for sm_%u in this build",
+                            e->name, e->lib, c->arch);
+    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, route.art, &mod, err)) != RC_OK)
         return rc;
     rc = be_cuda_do(c, c->d->mod_fn(&fn, mod, e->name), "finding a kernel", err);
     if (rc != RC_OK) {
@@ -87,7 +91,7 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
     }
     f = &c->fn[c->n_fns++];
     *f = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = BE_CUDA_DYN};
-    f->route = e->desc.k.fixed && e->desc.n.fixed ? BE_KROUTE_EXACT : BE_KROUTE_BUCKET;
+    f->route = route.kind;
     *out = f;
     return RC_OK;
 }

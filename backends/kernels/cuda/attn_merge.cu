@@ -82,12 +82,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -143,8 +142,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -155,9 +154,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -659,51 +658,57 @@ KX_DEV kx_u kx_at_hi_packed(kx_u p, int radius, kx_u n)
 /* kx_attn_merge.cu - folds the splits of a row, ascending, as one-pass kernels do.
  *
  * A block of 128 threads is one (row, head) and 128 columns. m and l of up to 128
- * splits come at once; sums of 16 splits are on their way together.
+ * splits come at once, each thread finds the two factors of one of them (those of kx_at_fold: the
+ * maximum before a split is that of all before it), and what is left of the chain is two fma a split.
  */
 struct kx_mg {
     float bm, bl, a;
 };
-KX_DEV void kx_mg_splits(const struct kx_attn *a, struct kx_mg *s, kx_p vec, kx_u col, float *sm, float *sl)
+KX_DEV void kx_mg_splits(const struct kx_attn *a, struct kx_mg *s, kx_p vec, kx_u col, float *sm)
 {
-    kx_u hd = a->kv.head_dim, s0, s1, i, j;
+    kx_u hd = a->kv.head_dim, s0, s1, i, j, tid = kx_tid();
+    float *sl = sm + 128, *so = sm + 256, *sn = sm + 384;
 
     s->bm = KX_AT_NONE;
     s->bl = 0.0f;
     s->a = 0.0f;
     for (s0 = 0u; s0 < a->n_splits; s0 += 128u) {
+        float m = KX_AT_NONE, l = 0.0f, before = s->bm, mm;
+
         kx_sync();
         s1 = a->n_splits - s0 < 128u ? a->n_splits - s0 : 128u;
-        sm[kx_tid()] = KX_AT_NONE;
-        sl[kx_tid()] = 0.0f;
-        if (kx_tid() < s1) {
-            sm[kx_tid()] = ((const float *)a->part_m)[vec * a->n_splits + s0 + kx_tid()];
-            sl[kx_tid()] = ((const float *)a->part_l)[vec * a->n_splits + s0 + kx_tid()];
+        if (tid < s1) {
+            m = ((const float *)a->part_m)[vec * a->n_splits + s0 + tid];
+            l = ((const float *)a->part_l)[vec * a->n_splits + s0 + tid];
         }
+        sm[tid] = l == 0.0f ? KX_AT_NONE : m; /* a split without keys changes nothing */
+        sl[tid] = l;
         kx_sync();
-        for (i = 0u; i < s1; i += 16u) {
-            float x[16];
+        for (i = 0u; i < tid && i < s1; i++)
+            before = kx_max(before, sm[i]);
+        mm = kx_max(before, m);
+        so[tid] = kx_at_corr(before, mm);
+        sn[tid] = kx_at_corr(m, mm);
+        for (i = 0u; i < s1; i++)
+            s->bm = kx_max(s->bm, sm[i]);
+        kx_sync();
+        for (i = 0u; i < s1; i += 32u) {
+            float x[32];
 
             KX_UNROLL
-            for (j = 0u; j < 16u; j++) {
+            for (j = 0u; j < 32u; j++) {
                 x[j] = 0.0f;
                 if (col < hd && !(sl[i + j] == 0.0f))
                     x[j] = ((const float *)a->part_a)[(vec * a->n_splits + s0 + i + j) * hd + col];
             }
             KX_UNROLL
-            for (j = 0u; j < 16u; j++) {
-                float l = sl[i + j], wo, wn;
+            for (j = 0u; j < 32u; j++) {
+                float lj = sl[i + j];
 
-                if (l == 0.0f)
+                if (lj == 0.0f)
                     continue;
-                if (s->bl == 0.0f) {
-                    s->bm = sm[i + j];
-                    s->bl = l;
-                    s->a = x[j];
-                } else {
-                    kx_at_fold(&s->bm, &s->bl, sm[i + j], l, &wo, &wn);
-                    s->a = kx_fma(x[j], wn, s->a * wo);
-                }
+                s->a = s->bl == 0.0f ? x[j] : kx_fma(x[j], sn[i + j], s->a * so[i + j]);
+                s->bl = s->bl == 0.0f ? lj : kx_fma(lj, sn[i + j], s->bl * so[i + j]);
             }
         }
     }
@@ -729,7 +734,7 @@ KX_KERNEL(kx_attn_merge, 128, 8, struct kx_attn, a)
     kx_p vec = (kx_p)kx_bx() * a.n_heads + kx_by();
     kx_u col = kx_bz() * 128u + kx_tid();
 
-    kx_mg_splits(&a, &s, vec, col, (float *)sm, (float *)sm + 128);
+    kx_mg_splits(&a, &s, vec, col, (float *)sm);
     kx_mg_store(&a, &s, vec, col);
 }
 #endif

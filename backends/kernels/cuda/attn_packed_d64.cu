@@ -82,12 +82,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -143,8 +142,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -155,9 +154,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -831,6 +830,26 @@ KX_DEV kx_p kx_av_off(const struct kx_av *v, kx_u key, kx_u row_bytes)
         return kx_av_page(v, 0u, key) + (kx_p)kx_av_slot(v, key) * row_bytes;
     return (kx_p)key * v->page_stride;
 }
+/* key, or the nearest one that is read */
+KX_DEV kx_u kx_av_clamp(const struct kx_av *v, kx_u key)
+{
+    kx_u k = key < v->klo ? v->klo : key;
+
+    return k < v->khi ? k : v->khi - 1u;
+}
+/* The page's number (packed: 0) of keys key .. key + 15, a multiple of 16, which no page
+ * parts; any page's where none of them is read. Without a branch, so that look-ups are on
+ * their way together: one by one they cost more than the keys. */
+KX_DEV kx_u kx_av_page16(const struct kx_av *v, kx_u key)
+{
+    return v->pages ? kx_ldg4((const kx_u *)v->pages + (kx_av_clamp(v, key) >> v->lg)) : 0u;
+}
+KX_DEV kx_p kx_av_off16(const struct kx_av *v, kx_u page, kx_u key, kx_u row_bytes)
+{
+    if (v->pages)
+        return (kx_p)page * v->page_stride + (kx_p)(kx_av_slot(v, key) * row_bytes);
+    return (kx_p)key * v->page_stride;
+}
 KX_DEV kx_p kx_av_row(const struct kx_av *v, kx_p base, kx_u key, kx_u row_bytes) { return base + kx_av_off(v, key, row_bytes); }
 /* m and l of a row's split. */
 KX_DEV void kx_av_part(const struct kx_av *v, kx_u i, float m, float l)
@@ -980,15 +999,25 @@ KX_DEV void kx_sm_chunk(const struct kx_av *v, struct kx_sm *s, kx_p base, kx_u 
     kx_u c;
 
     kx_sync();
-    if (vec) {
-        KX_UNROLL
-        for (c = 0u; c < KX_ST * 16u; c += 128u) {
-            kx_u at = c + kx_tid(), row = at / 16u, p = at % 16u, key = s->key0 + row;
-            struct kx_u4 w = {0u, 0u, 0u, 0u};
+    if (vec) { /* a step is 8 keys */
+        struct kx_u4 w[KX_ST / 8u], z = {0u, 0u, 0u, 0u};
+        kx_u page[KX_ST / 16u], p = kx_tid() % 16u, row = kx_tid() / 16u;
 
-            if (key >= v->klo && key < v->khi)
-                w = kx_ldg16((const void *)(kx_av_row(v, base, key, s->hd * 4u) + ch * 256u + p * 16u));
-            *(struct kx_u4 *)(s->t + row * KX_SKW + p * 4u) = w;
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 16u; c++)
+            page[c] = kx_av_page16(v, s->key0 + 16u * c);
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 8u; c++) {
+            kx_u key = kx_av_clamp(v, s->key0 + row + 8u * c);
+
+            w[c] = kx_ldg16((const void *)(base + kx_av_off16(v, page[c / 2u], key, s->hd * 4u) + ch * 256u + p * 16u));
+        }
+        KX_UNROLL
+        for (c = 0u; c < KX_ST / 8u; c++) {
+            kx_u key = s->key0 + row + 8u * c;
+            int ok = key >= v->klo && key < v->khi;
+
+            *(struct kx_u4 *)(s->t + (row + 8u * c) * KX_SKW + p * 4u) = ok ? w[c] : z;
         }
     } else {
         for (c = kx_tid(); c < KX_ST * 64u; c += 128u) {
@@ -1310,13 +1339,16 @@ KX_DEV void kx_am_q(const struct kx_av *v, unsigned char *sq, kx_u rows)
  * too, into dst + bytes of n keys; a page is looked up once for both. */
 KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
-    kx_u c;
+    kx_u page[4], c; /* of each 16 keys; a step of the loop stays inside of 16 */
 
     KX_UNROLL
+    for (c = 0u; c < n / 16u; c++)
+        page[c] = kx_av_page16(v, key0 + 16u * c);
+    KX_UNROLL
     for (c = 0u; c < n * KX_HC; c += 128u) {
-        kx_u at = c + kx_tid(), row = at / KX_HC, p = at % KX_HC, key = key0 + row;
+        kx_u row = c / KX_HC + kx_tid() / KX_HC, p = kx_tid() % KX_HC, key = key0 + row;
         int ok = key >= v->klo && key < v->khi;
-        kx_p off = ok ? kx_av_off(v, key, KX_HB) + p * 16u : 0u;
+        kx_p off = kx_av_off16(v, page[c / KX_HC / 16u], key, KX_HB) + p * 16u;
 
         kx_cp16_if(dst + kx_am_at(row, p), (const void *)(base + off), ok);
         if (two)
@@ -1326,30 +1358,34 @@ KX_DEV void kx_am_cp(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u 
 /* The same for int8 keys, as they are; outside of [klo, khi) what was there stays. */
 KX_DEV void kx_am_cp_q8(const struct kx_av *v, unsigned char *dst, kx_p base, kx_u key0, kx_u n, int two)
 {
-    kx_u c;
+    kx_u page[5], c, at = kx_tid() * 16u, key = key0 + at / (KX_HD / 16u), scales;
+    int far = kx_tid() / (KX_HD / 16u) >= 16u; /* head_dim 64: a step is 32 keys */
 
     KX_UNROLL
-    for (c = 0u; c < n * (KX_HD / 16u); c += 128u) {
-        kx_u at = c + kx_tid(), row = at / (KX_HD / 16u), p = at % (KX_HD / 16u), key = key0 + row;
+    for (c = 0u; c < n / 16u; c++)
+        page[c] = kx_av_page16(v, key0 + 16u * c);
+    page[n / 16u] = 0u;
+    /* scales of neighbouring keys share 16 bytes */
+    scales = at < n * (KX_HD / 16u) && key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi;
+    if (scales) {
+        kx_p off = kx_av_off16(v, kx_av_page16(v, key & ~15u), key, KX_HD / 16u) + v->scales_at + at % (KX_HD / 16u);
 
-        if (at < n * (KX_HD / 16u) && key >= v->klo && key < v->khi) {
-            kx_p off = kx_av_off(v, key, KX_HD) + p * 16u;
-
-            kx_cp16(dst + at * 16u, (const void *)(base + off));
-            if (two)
-                kx_cp16(dst + KX_RAW_BYTES(n) + at * 16u, (const void *)(v->v + off));
-        }
+        kx_cp16(dst + n * KX_HD + at, (const void *)(base + off));
+        if (two)
+            kx_cp16(dst + KX_RAW_BYTES(n) + n * KX_HD + at, (const void *)(v->v + off));
     }
-    /* scales of neighbouring keys share 16 bytes; a page holds at least 16 keys */
-    for (c = kx_tid() * 16u; c < n * (KX_HD / 16u); c += 2048u) {
-        kx_u key = key0 + c / (KX_HD / 16u);
+    KX_UNROLL
+    for (c = 0u; c < n * (KX_HD / 16u); c += 128u) {
+        kx_u row = c / (KX_HD / 16u) + kx_tid() / (KX_HD / 16u), p = kx_tid() % (KX_HD / 16u);
+        kx_u g = c / (KX_HD / 16u) / 16u;
 
-        if (key + (KX_HD < 256u ? 256u / KX_HD : 1u) > v->klo && key < v->khi) {
-            kx_p off = kx_av_off(v, key, KX_HD / 16u) + v->scales_at + c % (KX_HD / 16u);
+        key = key0 + row;
+        if (key >= v->klo && key < v->khi) {
+            kx_p off = kx_av_off16(v, far ? page[g + 1u] : page[g], key, KX_HD) + p * 16u;
 
-            kx_cp16(dst + n * KX_HD + c, (const void *)(base + off));
+            kx_cp16(dst + (c + kx_tid()) * 16u, (const void *)(base + off));
             if (two)
-                kx_cp16(dst + KX_RAW_BYTES(n) + n * KX_HD + c, (const void *)(v->v + off));
+                kx_cp16(dst + KX_RAW_BYTES(n) + (c + kx_tid()) * 16u, (const void *)(v->v + off));
         }
     }
 }

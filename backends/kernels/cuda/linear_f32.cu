@@ -82,12 +82,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -143,8 +142,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -155,9 +154,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -717,6 +716,20 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
     }
 }
 
+#if KXL_CODE <= 4
+/* A float weight from the word that holds it, or from its upper half. */
+KX_DEV float kxl_word(kx_u w, int hi)
+{
+#if KXL_CODE == 4
+    return kx_i2f_bits((int)w);
+#elif KXL_BF16
+    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
+#else
+    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
+#endif
+}
+#endif
+
 /* kx_linear_f32_mv: 95b976bea9898596 */
 #ifndef KX_SM80_ONLY
 #undef KXL_NAME
@@ -732,6 +745,8 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_f32_mv
 #define KXL_TAG _mv
 #define KXL_K(k) (k)
@@ -745,6 +760,7 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
  * zeros, in the planes (be_klayout.c) and in the staged row. */
 #ifndef KXL_MVF
 #define KXL_MVF
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 #if KXL_CODE == 4
 #define KXL_STEPS 4
 struct kxl_blk {
@@ -769,17 +785,6 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, kx_u c, kx_u row
         w->q2 = kx_ldg16(q + c * 32u + 16u);
 #else
     w->q = kx_ldg16(q + c * 16u);
-#endif
-}
-
-KX_DEV float kxl_word(kx_u w, int hi)
-{
-#if KXL_CODE == 4
-    return kx_i2f_bits((int)w);
-#elif KXL_BF16
-    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
-#else
-    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
 #endif
 }
 
@@ -843,8 +848,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < KXL_STEPS; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, c0 + s + 8u * u, row_bytes);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, c0 + KXL_AT(s + 8u * u, m), row_bytes);
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -864,13 +869,16 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
 
-                    if (b < m) {
                         KX_UNROLL
                         for (int r = 0; r < KXL_ROWS; r++)
-                            if ((kx_u)r < rows)
-                                acc[r] = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+                            if ((kx_u)r < rows) {
+                                const float v = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+
+                                acc[r] = b0 + s + 8u * u < m ? v : acc[r];
+                            }
                     }
                 }
                 b0 += 8u * KXL_STEPS;
@@ -878,8 +886,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, c0 + b0 + s + 8u * u, row_bytes);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * u, m), row_bytes);
             }
         }
         {
@@ -913,6 +921,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_f32_mv_geglu
 #define KXL_TAG _mv_geglu
 #define KXL_K(k) (k)
@@ -926,6 +936,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
  * zeros, in the planes (be_klayout.c) and in the staged row. */
 #ifndef KXL_MVF
 #define KXL_MVF
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 #if KXL_CODE == 4
 #define KXL_STEPS 4
 struct kxl_blk {
@@ -950,17 +961,6 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, kx_u c, kx_u row
         w->q2 = kx_ldg16(q + c * 32u + 16u);
 #else
     w->q = kx_ldg16(q + c * 16u);
-#endif
-}
-
-KX_DEV float kxl_word(kx_u w, int hi)
-{
-#if KXL_CODE == 4
-    return kx_i2f_bits((int)w);
-#elif KXL_BF16
-    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
-#else
-    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
 #endif
 }
 
@@ -1024,8 +1024,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < KXL_STEPS; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, c0 + s + 8u * u, row_bytes);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, c0 + KXL_AT(s + 8u * u, m), row_bytes);
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -1045,13 +1045,16 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
 
-                    if (b < m) {
                         KX_UNROLL
                         for (int r = 0; r < KXL_ROWS; r++)
-                            if ((kx_u)r < rows)
-                                acc[r] = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+                            if ((kx_u)r < rows) {
+                                const float v = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+
+                                acc[r] = b0 + s + 8u * u < m ? v : acc[r];
+                            }
                     }
                 }
                 b0 += 8u * KXL_STEPS;
@@ -1059,8 +1062,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, c0 + b0 + s + 8u * u, row_bytes);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * u, m), row_bytes);
             }
         }
         {
@@ -1094,6 +1097,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_f32_ext
 #define KXL_TAG _ext
 #define KXL_K(k) (k)
@@ -1107,6 +1112,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
  * zeros, in the planes (be_klayout.c) and in the staged row. */
 #ifndef KXL_MVF
 #define KXL_MVF
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 #if KXL_CODE == 4
 #define KXL_STEPS 4
 struct kxl_blk {
@@ -1131,17 +1137,6 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, kx_u c, kx_u row
         w->q2 = kx_ldg16(q + c * 32u + 16u);
 #else
     w->q = kx_ldg16(q + c * 16u);
-#endif
-}
-
-KX_DEV float kxl_word(kx_u w, int hi)
-{
-#if KXL_CODE == 4
-    return kx_i2f_bits((int)w);
-#elif KXL_BF16
-    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
-#else
-    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
 #endif
 }
 
@@ -1205,8 +1200,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < KXL_STEPS; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, c0 + s + 8u * u, row_bytes);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, c0 + KXL_AT(s + 8u * u, m), row_bytes);
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -1226,13 +1221,16 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
 
-                    if (b < m) {
                         KX_UNROLL
                         for (int r = 0; r < KXL_ROWS; r++)
-                            if ((kx_u)r < rows)
-                                acc[r] = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+                            if ((kx_u)r < rows) {
+                                const float v = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+
+                                acc[r] = b0 + s + 8u * u < m ? v : acc[r];
+                            }
                     }
                 }
                 b0 += 8u * KXL_STEPS;
@@ -1240,8 +1238,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, c0 + b0 + s + 8u * u, row_bytes);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * u, m), row_bytes);
             }
         }
         {
@@ -1275,6 +1273,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_f32_ext_geglu
 #define KXL_TAG _ext_geglu
 #define KXL_K(k) (k)
@@ -1288,6 +1288,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
  * zeros, in the planes (be_klayout.c) and in the staged row. */
 #ifndef KXL_MVF
 #define KXL_MVF
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 #if KXL_CODE == 4
 #define KXL_STEPS 4
 struct kxl_blk {
@@ -1312,17 +1313,6 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, kx_u c, kx_u row
         w->q2 = kx_ldg16(q + c * 32u + 16u);
 #else
     w->q = kx_ldg16(q + c * 16u);
-#endif
-}
-
-KX_DEV float kxl_word(kx_u w, int hi)
-{
-#if KXL_CODE == 4
-    return kx_i2f_bits((int)w);
-#elif KXL_BF16
-    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
-#else
-    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
 #endif
 }
 
@@ -1386,8 +1376,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < KXL_STEPS; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, c0 + s + 8u * u, row_bytes);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, c0 + KXL_AT(s + 8u * u, m), row_bytes);
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -1407,13 +1397,16 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
 
-                    if (b < m) {
                         KX_UNROLL
                         for (int r = 0; r < KXL_ROWS; r++)
-                            if ((kx_u)r < rows)
-                                acc[r] = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+                            if ((kx_u)r < rows) {
+                                const float v = kxl_step(&blk[u], xs[2 * r * cap + b], xs[(2 * r + 1) * cap + b], acc[r]);
+
+                                acc[r] = b0 + s + 8u * u < m ? v : acc[r];
+                            }
                     }
                 }
                 b0 += 8u * KXL_STEPS;
@@ -1421,8 +1414,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, c0 + b0 + s + 8u * u, row_bytes);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * u, m), row_bytes);
             }
         }
         {
@@ -1436,6 +1429,826 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     v = f;
             }
             kxl_finish_mv(&a, part, row0 + s, col, w.n, v, KXL_GEGLU, s < rows);
+        }
+    }
+}
+#endif
+
+/* kx_linear_f32_mm: 2d57beec299fbe46 */
+#undef KXL_NAME
+#undef KXL_TAG
+#undef KXL_K
+#undef KXL_COLS
+#undef KXL_GEGLU
+#undef KXL_ROWS
+#undef KXL_CHUNK
+#undef KXL_STAGES
+#undef KXL_MT
+#undef KXL_NT
+#undef KXL_WY
+#undef KXL_WX
+#undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
+#define KXL_NAME kx_linear_f32_mm
+#define KXL_TAG _mm
+#define KXL_K(k) (k)
+#define KXL_COLS 32u
+#define KXL_GEGLU 0
+#define KXL_TW 4
+#define KXL_TX 4
+#define KXL_MINB 3
+#define KXL_STAGES 3
+
+/* kx_linear_ftile.cu - mat-mat, float weights, exact f32. A block makes KXL_BW weight rows by
+ * KXL_BX rows of x with 8 warps; warp s takes slice s of the whole tile: of each 64 columns that are
+ * staged the 8 from 8 s on, so nothing staged is read twice. A lane holds KXL_TX by KXL_TW sums, its
+ * rows 4 and 8 apart; staged rows are padded by 16 bytes, so 8 rows meet 8 different banks. At the
+ * end the 8 slices are folded through shared memory. */
+#undef KXL_BW
+#undef KXL_BX
+#undef KXL_WP
+#undef KXL_XP
+#undef KXL_OX
+#undef KXL_STAGE
+#undef KXL_P
+#undef KXL_F
+#define KXL_F(name) KXL_CAT(name, KXL_TAG)
+#define KXL_BW (8u * KXL_TW)
+#define KXL_BX (4u * KXL_TX)
+#define KXL_WP (64u * KXL_CODE + 16u)
+#define KXL_XP 272u
+#define KXL_OX (KXL_BW * KXL_WP)
+#define KXL_STAGE (KXL_OX + KXL_BX * KXL_XP)
+/* a row of the tile of one slice, in floats */
+#define KXL_P (KXL_BW + 8u)
+
+KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const struct kxl_tile *w, kx_u r, kx_u row_bytes, int *ok)
+{
+#if KXL_GEGLU
+    const kx_u part = r >> 3 & 1u, col = w->col0 + (r >> 4) * 8u + (r & 7u);
+#else
+    const kx_u part = w->part, col = w->col0 + r;
+#endif
+    *ok = col < w->n;
+    return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
+}
+
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    int ok;
+
+    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
+        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
+        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+
+        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+    }
+    if (a->x_t == KX_F32 && (k & 3u) == 0u) {
+        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
+            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
+
+            ok = row0 + r < a->n && c < k;
+            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
+        }
+    } else {
+        for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
+            const kx_u r = i >> 6, c = st * 64u + (i & 63u);
+            const unsigned long long at = (unsigned long long)(row0 + r) * k + c;
+            float v = 0.0f;
+
+            if (row0 + r < a->n && c < k)
+                v = a->x_t == KX_F16 ? kx_h2f(((const unsigned short *)a->x)[at]) : ((const float *)a->x)[at];
+            *(float *)(sm + KXL_OX + r * KXL_XP + (i & 63u) * 4u) = v;
+        }
+    }
+}
+
+/* 4 weights from shared memory. */
+KX_DEV struct kx_f4 KXL_F(kxl_w4)(const unsigned char *p)
+{
+#if KXL_CODE == 4
+    return *(const struct kx_f4 *)p;
+#else
+    const struct kx_u2 v = *(const struct kx_u2 *)p;
+    struct kx_f4 f;
+
+    f.x = kxl_word(v.x, 0);
+    f.y = kxl_word(v.x, 1);
+    f.z = kxl_word(v.y, 0);
+    f.w = kxl_word(v.y, 1);
+    return f;
+#endif
+}
+
+KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
+{
+    KX_DYN_SHARED(sm);
+    const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
+    const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct kxl_tile w;
+    float acc[KXL_TX][KXL_TW];
+    float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
+
+    kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KX_UNROLL
+    for (int i = 0; i < KXL_TX; i++) {
+        KX_UNROLL
+        for (int j = 0; j < KXL_TW; j++)
+            acc[i][j] = 0.0f;
+    }
+    for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
+        if (st < nst)
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+        kx_cp_commit();
+    }
+    for (kx_u st = 0u; st < nst; st++) {
+        const unsigned char *now = sm + st % KXL_STAGES * KXL_STAGE;
+        const kx_u next = st + KXL_STAGES - 1u;
+
+        kx_cp_wait(KXL_STAGES - 2);
+        kx_sync();
+        if (next < nst)
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+        kx_cp_commit();
+        if (st * 64u + s * 8u < k) {
+            KX_UNROLL
+            for (int h = 0; h < 2; h++) {
+                struct kx_f4 fw[KXL_TW];
+
+                KX_UNROLL
+                for (int j = 0; j < KXL_TW; j++)
+                    fw[j] = KXL_F(kxl_w4)(now + (8u * j + lw) * KXL_WP + (s * 8u + 4u * h) * KXL_CODE);
+                KX_UNROLL
+                for (int i = 0; i < KXL_TX; i++) {
+                    const struct kx_f4 x = *(const struct kx_f4 *)(now + KXL_OX + (4u * i + lx) * KXL_XP + (s * 8u + 4u * h) * 4u);
+
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].x, x.x, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].y, x.y, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].z, x.z, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].w, x.w, acc[i][j]);
+                }
+            }
+        }
+    }
+    kx_cp_wait(0);
+    /* 16 rows of x at a time: all slices to shared memory, then their fold to the tile */
+    KX_UNROLL
+    for (int b = 0; b < KXL_TX / 4; b++) {
+        kx_sync();
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            KX_UNROLL
+            for (int j = 0; j < KXL_TW; j++)
+                part[(s * 16u + 4u * i + lx) * KXL_P + 8u * j + lw] = acc[4 * b + i][j];
+        }
+        kx_sync();
+        for (kx_u i = kx_tid(); i < 16u * KXL_BW; i += 256u) {
+            const float *p = part + i / KXL_BW * KXL_P + i % KXL_BW;
+
+            tile[(16u * b + i / KXL_BW) * KXL_P + i % KXL_BW] =
+                ((p[0] + p[64u * KXL_P]) + (p[32u * KXL_P] + p[96u * KXL_P])) +
+                ((p[16u * KXL_P] + p[80u * KXL_P]) + (p[48u * KXL_P] + p[112u * KXL_P]));
+        }
+    }
+    kx_sync();
+    for (kx_u i = kx_tid(); i < KXL_COLS * KXL_BX; i += 256u) {
+        const kx_u c = i % KXL_COLS, r = i / KXL_COLS;
+
+        if (row0 + r < a.n && w.col0 + c < w.n) {
+#if KXL_GEGLU
+            const float *v = tile + r * KXL_P + (c >> 3) * 16u + (c & 7u);
+
+            kxl_finish_geglu(&a, row0 + r, w.col0 + c, w.n, v[0], v[8]);
+#else
+            kxl_finish(&a, w.part, row0 + r, w.col0 + c, w.n, tile[r * KXL_P + c]);
+#endif
+        }
+    }
+}
+
+/* kx_linear_f32_mm_geglu: 5e4a98c502c3eec8 */
+#undef KXL_NAME
+#undef KXL_TAG
+#undef KXL_K
+#undef KXL_COLS
+#undef KXL_GEGLU
+#undef KXL_ROWS
+#undef KXL_CHUNK
+#undef KXL_STAGES
+#undef KXL_MT
+#undef KXL_NT
+#undef KXL_WY
+#undef KXL_WX
+#undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
+#define KXL_NAME kx_linear_f32_mm_geglu
+#define KXL_TAG _mm_geglu
+#define KXL_K(k) (k)
+#define KXL_COLS 16u
+#define KXL_GEGLU 1
+#define KXL_TW 4
+#define KXL_TX 4
+#define KXL_MINB 3
+#define KXL_STAGES 3
+
+/* kx_linear_ftile.cu - mat-mat, float weights, exact f32. A block makes KXL_BW weight rows by
+ * KXL_BX rows of x with 8 warps; warp s takes slice s of the whole tile: of each 64 columns that are
+ * staged the 8 from 8 s on, so nothing staged is read twice. A lane holds KXL_TX by KXL_TW sums, its
+ * rows 4 and 8 apart; staged rows are padded by 16 bytes, so 8 rows meet 8 different banks. At the
+ * end the 8 slices are folded through shared memory. */
+#undef KXL_BW
+#undef KXL_BX
+#undef KXL_WP
+#undef KXL_XP
+#undef KXL_OX
+#undef KXL_STAGE
+#undef KXL_P
+#undef KXL_F
+#define KXL_F(name) KXL_CAT(name, KXL_TAG)
+#define KXL_BW (8u * KXL_TW)
+#define KXL_BX (4u * KXL_TX)
+#define KXL_WP (64u * KXL_CODE + 16u)
+#define KXL_XP 272u
+#define KXL_OX (KXL_BW * KXL_WP)
+#define KXL_STAGE (KXL_OX + KXL_BX * KXL_XP)
+/* a row of the tile of one slice, in floats */
+#define KXL_P (KXL_BW + 8u)
+
+KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const struct kxl_tile *w, kx_u r, kx_u row_bytes, int *ok)
+{
+#if KXL_GEGLU
+    const kx_u part = r >> 3 & 1u, col = w->col0 + (r >> 4) * 8u + (r & 7u);
+#else
+    const kx_u part = w->part, col = w->col0 + r;
+#endif
+    *ok = col < w->n;
+    return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
+}
+
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    int ok;
+
+    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
+        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
+        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+
+        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+    }
+    if (a->x_t == KX_F32 && (k & 3u) == 0u) {
+        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
+            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
+
+            ok = row0 + r < a->n && c < k;
+            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
+        }
+    } else {
+        for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
+            const kx_u r = i >> 6, c = st * 64u + (i & 63u);
+            const unsigned long long at = (unsigned long long)(row0 + r) * k + c;
+            float v = 0.0f;
+
+            if (row0 + r < a->n && c < k)
+                v = a->x_t == KX_F16 ? kx_h2f(((const unsigned short *)a->x)[at]) : ((const float *)a->x)[at];
+            *(float *)(sm + KXL_OX + r * KXL_XP + (i & 63u) * 4u) = v;
+        }
+    }
+}
+
+/* 4 weights from shared memory. */
+KX_DEV struct kx_f4 KXL_F(kxl_w4)(const unsigned char *p)
+{
+#if KXL_CODE == 4
+    return *(const struct kx_f4 *)p;
+#else
+    const struct kx_u2 v = *(const struct kx_u2 *)p;
+    struct kx_f4 f;
+
+    f.x = kxl_word(v.x, 0);
+    f.y = kxl_word(v.x, 1);
+    f.z = kxl_word(v.y, 0);
+    f.w = kxl_word(v.y, 1);
+    return f;
+#endif
+}
+
+KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
+{
+    KX_DYN_SHARED(sm);
+    const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
+    const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct kxl_tile w;
+    float acc[KXL_TX][KXL_TW];
+    float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
+
+    kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KX_UNROLL
+    for (int i = 0; i < KXL_TX; i++) {
+        KX_UNROLL
+        for (int j = 0; j < KXL_TW; j++)
+            acc[i][j] = 0.0f;
+    }
+    for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
+        if (st < nst)
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+        kx_cp_commit();
+    }
+    for (kx_u st = 0u; st < nst; st++) {
+        const unsigned char *now = sm + st % KXL_STAGES * KXL_STAGE;
+        const kx_u next = st + KXL_STAGES - 1u;
+
+        kx_cp_wait(KXL_STAGES - 2);
+        kx_sync();
+        if (next < nst)
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+        kx_cp_commit();
+        if (st * 64u + s * 8u < k) {
+            KX_UNROLL
+            for (int h = 0; h < 2; h++) {
+                struct kx_f4 fw[KXL_TW];
+
+                KX_UNROLL
+                for (int j = 0; j < KXL_TW; j++)
+                    fw[j] = KXL_F(kxl_w4)(now + (8u * j + lw) * KXL_WP + (s * 8u + 4u * h) * KXL_CODE);
+                KX_UNROLL
+                for (int i = 0; i < KXL_TX; i++) {
+                    const struct kx_f4 x = *(const struct kx_f4 *)(now + KXL_OX + (4u * i + lx) * KXL_XP + (s * 8u + 4u * h) * 4u);
+
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].x, x.x, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].y, x.y, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].z, x.z, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].w, x.w, acc[i][j]);
+                }
+            }
+        }
+    }
+    kx_cp_wait(0);
+    /* 16 rows of x at a time: all slices to shared memory, then their fold to the tile */
+    KX_UNROLL
+    for (int b = 0; b < KXL_TX / 4; b++) {
+        kx_sync();
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            KX_UNROLL
+            for (int j = 0; j < KXL_TW; j++)
+                part[(s * 16u + 4u * i + lx) * KXL_P + 8u * j + lw] = acc[4 * b + i][j];
+        }
+        kx_sync();
+        for (kx_u i = kx_tid(); i < 16u * KXL_BW; i += 256u) {
+            const float *p = part + i / KXL_BW * KXL_P + i % KXL_BW;
+
+            tile[(16u * b + i / KXL_BW) * KXL_P + i % KXL_BW] =
+                ((p[0] + p[64u * KXL_P]) + (p[32u * KXL_P] + p[96u * KXL_P])) +
+                ((p[16u * KXL_P] + p[80u * KXL_P]) + (p[48u * KXL_P] + p[112u * KXL_P]));
+        }
+    }
+    kx_sync();
+    for (kx_u i = kx_tid(); i < KXL_COLS * KXL_BX; i += 256u) {
+        const kx_u c = i % KXL_COLS, r = i / KXL_COLS;
+
+        if (row0 + r < a.n && w.col0 + c < w.n) {
+#if KXL_GEGLU
+            const float *v = tile + r * KXL_P + (c >> 3) * 16u + (c & 7u);
+
+            kxl_finish_geglu(&a, row0 + r, w.col0 + c, w.n, v[0], v[8]);
+#else
+            kxl_finish(&a, w.part, row0 + r, w.col0 + c, w.n, tile[r * KXL_P + c]);
+#endif
+        }
+    }
+}
+
+/* kx_linear_f32_big: e36b2b731e759f7e */
+#if KX_ARCH >= 800
+#undef KXL_NAME
+#undef KXL_TAG
+#undef KXL_K
+#undef KXL_COLS
+#undef KXL_GEGLU
+#undef KXL_ROWS
+#undef KXL_CHUNK
+#undef KXL_STAGES
+#undef KXL_MT
+#undef KXL_NT
+#undef KXL_WY
+#undef KXL_WX
+#undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
+#define KXL_NAME kx_linear_f32_big
+#define KXL_TAG _big
+#define KXL_K(k) (k)
+#define KXL_COLS 64u
+#define KXL_GEGLU 0
+#define KXL_TW 8
+#define KXL_TX 16
+#define KXL_MINB 1
+#define KXL_STAGES 2
+
+/* kx_linear_ftile.cu - mat-mat, float weights, exact f32. A block makes KXL_BW weight rows by
+ * KXL_BX rows of x with 8 warps; warp s takes slice s of the whole tile: of each 64 columns that are
+ * staged the 8 from 8 s on, so nothing staged is read twice. A lane holds KXL_TX by KXL_TW sums, its
+ * rows 4 and 8 apart; staged rows are padded by 16 bytes, so 8 rows meet 8 different banks. At the
+ * end the 8 slices are folded through shared memory. */
+#undef KXL_BW
+#undef KXL_BX
+#undef KXL_WP
+#undef KXL_XP
+#undef KXL_OX
+#undef KXL_STAGE
+#undef KXL_P
+#undef KXL_F
+#define KXL_F(name) KXL_CAT(name, KXL_TAG)
+#define KXL_BW (8u * KXL_TW)
+#define KXL_BX (4u * KXL_TX)
+#define KXL_WP (64u * KXL_CODE + 16u)
+#define KXL_XP 272u
+#define KXL_OX (KXL_BW * KXL_WP)
+#define KXL_STAGE (KXL_OX + KXL_BX * KXL_XP)
+/* a row of the tile of one slice, in floats */
+#define KXL_P (KXL_BW + 8u)
+
+KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const struct kxl_tile *w, kx_u r, kx_u row_bytes, int *ok)
+{
+#if KXL_GEGLU
+    const kx_u part = r >> 3 & 1u, col = w->col0 + (r >> 4) * 8u + (r & 7u);
+#else
+    const kx_u part = w->part, col = w->col0 + r;
+#endif
+    *ok = col < w->n;
+    return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
+}
+
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    int ok;
+
+    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
+        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
+        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+
+        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+    }
+    if (a->x_t == KX_F32 && (k & 3u) == 0u) {
+        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
+            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
+
+            ok = row0 + r < a->n && c < k;
+            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
+        }
+    } else {
+        for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
+            const kx_u r = i >> 6, c = st * 64u + (i & 63u);
+            const unsigned long long at = (unsigned long long)(row0 + r) * k + c;
+            float v = 0.0f;
+
+            if (row0 + r < a->n && c < k)
+                v = a->x_t == KX_F16 ? kx_h2f(((const unsigned short *)a->x)[at]) : ((const float *)a->x)[at];
+            *(float *)(sm + KXL_OX + r * KXL_XP + (i & 63u) * 4u) = v;
+        }
+    }
+}
+
+/* 4 weights from shared memory. */
+KX_DEV struct kx_f4 KXL_F(kxl_w4)(const unsigned char *p)
+{
+#if KXL_CODE == 4
+    return *(const struct kx_f4 *)p;
+#else
+    const struct kx_u2 v = *(const struct kx_u2 *)p;
+    struct kx_f4 f;
+
+    f.x = kxl_word(v.x, 0);
+    f.y = kxl_word(v.x, 1);
+    f.z = kxl_word(v.y, 0);
+    f.w = kxl_word(v.y, 1);
+    return f;
+#endif
+}
+
+KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
+{
+    KX_DYN_SHARED(sm);
+    const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
+    const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct kxl_tile w;
+    float acc[KXL_TX][KXL_TW];
+    float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
+
+    kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KX_UNROLL
+    for (int i = 0; i < KXL_TX; i++) {
+        KX_UNROLL
+        for (int j = 0; j < KXL_TW; j++)
+            acc[i][j] = 0.0f;
+    }
+    for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
+        if (st < nst)
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+        kx_cp_commit();
+    }
+    for (kx_u st = 0u; st < nst; st++) {
+        const unsigned char *now = sm + st % KXL_STAGES * KXL_STAGE;
+        const kx_u next = st + KXL_STAGES - 1u;
+
+        kx_cp_wait(KXL_STAGES - 2);
+        kx_sync();
+        if (next < nst)
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+        kx_cp_commit();
+        if (st * 64u + s * 8u < k) {
+            KX_UNROLL
+            for (int h = 0; h < 2; h++) {
+                struct kx_f4 fw[KXL_TW];
+
+                KX_UNROLL
+                for (int j = 0; j < KXL_TW; j++)
+                    fw[j] = KXL_F(kxl_w4)(now + (8u * j + lw) * KXL_WP + (s * 8u + 4u * h) * KXL_CODE);
+                KX_UNROLL
+                for (int i = 0; i < KXL_TX; i++) {
+                    const struct kx_f4 x = *(const struct kx_f4 *)(now + KXL_OX + (4u * i + lx) * KXL_XP + (s * 8u + 4u * h) * 4u);
+
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].x, x.x, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].y, x.y, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].z, x.z, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].w, x.w, acc[i][j]);
+                }
+            }
+        }
+    }
+    kx_cp_wait(0);
+    /* 16 rows of x at a time: all slices to shared memory, then their fold to the tile */
+    KX_UNROLL
+    for (int b = 0; b < KXL_TX / 4; b++) {
+        kx_sync();
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            KX_UNROLL
+            for (int j = 0; j < KXL_TW; j++)
+                part[(s * 16u + 4u * i + lx) * KXL_P + 8u * j + lw] = acc[4 * b + i][j];
+        }
+        kx_sync();
+        for (kx_u i = kx_tid(); i < 16u * KXL_BW; i += 256u) {
+            const float *p = part + i / KXL_BW * KXL_P + i % KXL_BW;
+
+            tile[(16u * b + i / KXL_BW) * KXL_P + i % KXL_BW] =
+                ((p[0] + p[64u * KXL_P]) + (p[32u * KXL_P] + p[96u * KXL_P])) +
+                ((p[16u * KXL_P] + p[80u * KXL_P]) + (p[48u * KXL_P] + p[112u * KXL_P]));
+        }
+    }
+    kx_sync();
+    for (kx_u i = kx_tid(); i < KXL_COLS * KXL_BX; i += 256u) {
+        const kx_u c = i % KXL_COLS, r = i / KXL_COLS;
+
+        if (row0 + r < a.n && w.col0 + c < w.n) {
+#if KXL_GEGLU
+            const float *v = tile + r * KXL_P + (c >> 3) * 16u + (c & 7u);
+
+            kxl_finish_geglu(&a, row0 + r, w.col0 + c, w.n, v[0], v[8]);
+#else
+            kxl_finish(&a, w.part, row0 + r, w.col0 + c, w.n, tile[r * KXL_P + c]);
+#endif
+        }
+    }
+}
+#endif
+
+/* kx_linear_f32_big_geglu: 6b6244e7d9bc0ed0 */
+#if KX_ARCH >= 800
+#undef KXL_NAME
+#undef KXL_TAG
+#undef KXL_K
+#undef KXL_COLS
+#undef KXL_GEGLU
+#undef KXL_ROWS
+#undef KXL_CHUNK
+#undef KXL_STAGES
+#undef KXL_MT
+#undef KXL_NT
+#undef KXL_WY
+#undef KXL_WX
+#undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
+#define KXL_NAME kx_linear_f32_big_geglu
+#define KXL_TAG _big_geglu
+#define KXL_K(k) (k)
+#define KXL_COLS 32u
+#define KXL_GEGLU 1
+#define KXL_TW 8
+#define KXL_TX 16
+#define KXL_MINB 1
+#define KXL_STAGES 2
+
+/* kx_linear_ftile.cu - mat-mat, float weights, exact f32. A block makes KXL_BW weight rows by
+ * KXL_BX rows of x with 8 warps; warp s takes slice s of the whole tile: of each 64 columns that are
+ * staged the 8 from 8 s on, so nothing staged is read twice. A lane holds KXL_TX by KXL_TW sums, its
+ * rows 4 and 8 apart; staged rows are padded by 16 bytes, so 8 rows meet 8 different banks. At the
+ * end the 8 slices are folded through shared memory. */
+#undef KXL_BW
+#undef KXL_BX
+#undef KXL_WP
+#undef KXL_XP
+#undef KXL_OX
+#undef KXL_STAGE
+#undef KXL_P
+#undef KXL_F
+#define KXL_F(name) KXL_CAT(name, KXL_TAG)
+#define KXL_BW (8u * KXL_TW)
+#define KXL_BX (4u * KXL_TX)
+#define KXL_WP (64u * KXL_CODE + 16u)
+#define KXL_XP 272u
+#define KXL_OX (KXL_BW * KXL_WP)
+#define KXL_STAGE (KXL_OX + KXL_BX * KXL_XP)
+/* a row of the tile of one slice, in floats */
+#define KXL_P (KXL_BW + 8u)
+
+KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const struct kxl_tile *w, kx_u r, kx_u row_bytes, int *ok)
+{
+#if KXL_GEGLU
+    const kx_u part = r >> 3 & 1u, col = w->col0 + (r >> 4) * 8u + (r & 7u);
+#else
+    const kx_u part = w->part, col = w->col0 + r;
+#endif
+    *ok = col < w->n;
+    return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
+}
+
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    int ok;
+
+    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
+        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
+        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+
+        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+    }
+    if (a->x_t == KX_F32 && (k & 3u) == 0u) {
+        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
+            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
+
+            ok = row0 + r < a->n && c < k;
+            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
+        }
+    } else {
+        for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
+            const kx_u r = i >> 6, c = st * 64u + (i & 63u);
+            const unsigned long long at = (unsigned long long)(row0 + r) * k + c;
+            float v = 0.0f;
+
+            if (row0 + r < a->n && c < k)
+                v = a->x_t == KX_F16 ? kx_h2f(((const unsigned short *)a->x)[at]) : ((const float *)a->x)[at];
+            *(float *)(sm + KXL_OX + r * KXL_XP + (i & 63u) * 4u) = v;
+        }
+    }
+}
+
+/* 4 weights from shared memory. */
+KX_DEV struct kx_f4 KXL_F(kxl_w4)(const unsigned char *p)
+{
+#if KXL_CODE == 4
+    return *(const struct kx_f4 *)p;
+#else
+    const struct kx_u2 v = *(const struct kx_u2 *)p;
+    struct kx_f4 f;
+
+    f.x = kxl_word(v.x, 0);
+    f.y = kxl_word(v.x, 1);
+    f.z = kxl_word(v.y, 0);
+    f.w = kxl_word(v.y, 1);
+    return f;
+#endif
+}
+
+KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
+{
+    KX_DYN_SHARED(sm);
+    const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
+    const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct kxl_tile w;
+    float acc[KXL_TX][KXL_TW];
+    float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
+
+    kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KX_UNROLL
+    for (int i = 0; i < KXL_TX; i++) {
+        KX_UNROLL
+        for (int j = 0; j < KXL_TW; j++)
+            acc[i][j] = 0.0f;
+    }
+    for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
+        if (st < nst)
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+        kx_cp_commit();
+    }
+    for (kx_u st = 0u; st < nst; st++) {
+        const unsigned char *now = sm + st % KXL_STAGES * KXL_STAGE;
+        const kx_u next = st + KXL_STAGES - 1u;
+
+        kx_cp_wait(KXL_STAGES - 2);
+        kx_sync();
+        if (next < nst)
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+        kx_cp_commit();
+        if (st * 64u + s * 8u < k) {
+            KX_UNROLL
+            for (int h = 0; h < 2; h++) {
+                struct kx_f4 fw[KXL_TW];
+
+                KX_UNROLL
+                for (int j = 0; j < KXL_TW; j++)
+                    fw[j] = KXL_F(kxl_w4)(now + (8u * j + lw) * KXL_WP + (s * 8u + 4u * h) * KXL_CODE);
+                KX_UNROLL
+                for (int i = 0; i < KXL_TX; i++) {
+                    const struct kx_f4 x = *(const struct kx_f4 *)(now + KXL_OX + (4u * i + lx) * KXL_XP + (s * 8u + 4u * h) * 4u);
+
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].x, x.x, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].y, x.y, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].z, x.z, acc[i][j]);
+                    KX_UNROLL
+                    for (int j = 0; j < KXL_TW; j++)
+                        acc[i][j] = kx_fma(fw[j].w, x.w, acc[i][j]);
+                }
+            }
+        }
+    }
+    kx_cp_wait(0);
+    /* 16 rows of x at a time: all slices to shared memory, then their fold to the tile */
+    KX_UNROLL
+    for (int b = 0; b < KXL_TX / 4; b++) {
+        kx_sync();
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            KX_UNROLL
+            for (int j = 0; j < KXL_TW; j++)
+                part[(s * 16u + 4u * i + lx) * KXL_P + 8u * j + lw] = acc[4 * b + i][j];
+        }
+        kx_sync();
+        for (kx_u i = kx_tid(); i < 16u * KXL_BW; i += 256u) {
+            const float *p = part + i / KXL_BW * KXL_P + i % KXL_BW;
+
+            tile[(16u * b + i / KXL_BW) * KXL_P + i % KXL_BW] =
+                ((p[0] + p[64u * KXL_P]) + (p[32u * KXL_P] + p[96u * KXL_P])) +
+                ((p[16u * KXL_P] + p[80u * KXL_P]) + (p[48u * KXL_P] + p[112u * KXL_P]));
+        }
+    }
+    kx_sync();
+    for (kx_u i = kx_tid(); i < KXL_COLS * KXL_BX; i += 256u) {
+        const kx_u c = i % KXL_COLS, r = i / KXL_COLS;
+
+        if (row0 + r < a.n && w.col0 + c < w.n) {
+#if KXL_GEGLU
+            const float *v = tile + r * KXL_P + (c >> 3) * 16u + (c & 7u);
+
+            kxl_finish_geglu(&a, row0 + r, w.col0 + c, w.n, v[0], v[8]);
+#else
+            kxl_finish(&a, w.part, row0 + r, w.col0 + c, w.n, tile[r * KXL_P + c]);
+#endif
         }
     }
 }

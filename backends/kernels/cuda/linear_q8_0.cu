@@ -82,12 +82,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -143,8 +142,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -155,9 +154,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -717,6 +716,20 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
     }
 }
 
+#if KXL_CODE <= 4
+/* A float weight from the word that holds it, or from its upper half. */
+KX_DEV float kxl_word(kx_u w, int hi)
+{
+#if KXL_CODE == 4
+    return kx_i2f_bits((int)w);
+#elif KXL_BF16
+    return kx_i2f_bits((int)(hi ? w & 0xffff0000u : w << 16));
+#else
+    return kx_h2f((unsigned short)(hi ? w >> 16 : w & 0xffffu));
+#endif
+}
+#endif
+
 /* kx_repack_q8_0: cf7e835b30ce4b1c */
 #ifndef KX_SM80_ONLY
 #undef KXL_NAME
@@ -732,6 +745,8 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_repack_q8_0
 #define KXL_TAG 
 #define KXL_K(k) (k)
@@ -871,6 +886,8 @@ KX_KERNEL(kx_repack_q8_0, 128, 4, struct kx_repack, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_mv
 #define KXL_TAG _mv
 #define KXL_K(k) (k)
@@ -883,6 +900,7 @@ KX_KERNEL(kx_repack_q8_0, 128, 4, struct kx_repack, a)
  * first batch are issued before the row is staged. */
 #ifndef KXL_MV32
 #define KXL_MV32
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 struct kxl_blk {
     struct kx_u4 q;
 #if KXL_CODE == 32
@@ -988,8 +1006,8 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < 8; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, d, h, c0 + s + 8u * u);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, d, h, c0 + KXL_AT(s + 8u * u, m));
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -1005,18 +1023,20 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < 8; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
+                        const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
 
-                    if (b < m)
-                        acc = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+                        acc = b0 + s + 8u * u < m ? v : acc;
+                    }
                 }
                 b0 += 64u;
                 if (b0 >= m)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < 8; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, d, h, c0 + b0 + s + 8u * u);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * u, m));
             }
         }
         kxl_finish_mv(&a, part, row, col, w.n, kxl_fold8(acc), KXL_GEGLU, s == 0u);
@@ -1039,6 +1059,8 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_mv_geglu
 #define KXL_TAG _mv_geglu
 #define KXL_K(k) (k)
@@ -1051,6 +1073,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
  * first batch are issued before the row is staged. */
 #ifndef KXL_MV32
 #define KXL_MV32
+#define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 struct kxl_blk {
     struct kx_u4 q;
 #if KXL_CODE == 32
@@ -1156,8 +1179,8 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
             for (int u = 0; u < 8; u++)
-                if (s + 8u * u < m)
-                    kxl_load(&blk[u], q, d, h, c0 + s + 8u * u);
+                if (8u * u < m)
+                    kxl_load(&blk[u], q, d, h, c0 + KXL_AT(s + 8u * u, m));
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
@@ -1173,18 +1196,20 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
             for (kx_u b0 = 0u;;) {
                 KX_UNROLL
                 for (int u = 0; u < 8; u++) {
-                    const kx_u b = b0 + s + 8u * u;
+                    if (b0 + 8u * u < m) {
+                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
+                        const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
 
-                    if (b < m)
-                        acc = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+                        acc = b0 + s + 8u * u < m ? v : acc;
+                    }
                 }
                 b0 += 64u;
                 if (b0 >= m)
                     break;
                 KX_UNROLL
                 for (int u = 0; u < 8; u++)
-                    if (b0 + s + 8u * u < m)
-                        kxl_load(&blk[u], q, d, h, c0 + b0 + s + 8u * u);
+                    if (b0 + 8u * u < m)
+                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * u, m));
             }
         }
         kxl_finish_mv(&a, part, row, col, w.n, kxl_fold8(acc), KXL_GEGLU, s == 0u);
@@ -1206,6 +1231,8 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_ext
 #define KXL_TAG _ext
 #define KXL_K(k) (k)
@@ -1228,50 +1255,75 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -1379,89 +1431,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -1484,20 +1554,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -1513,9 +1580,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -1526,20 +1593,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -1560,19 +1627,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -1580,15 +1645,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -1602,9 +1665,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -1628,27 +1694,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -1662,8 +1727,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
@@ -1696,6 +1761,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_ext_geglu
 #define KXL_TAG _ext_geglu
 #define KXL_K(k) (k)
@@ -1718,50 +1785,75 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -1869,89 +1961,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -1974,20 +2084,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -2003,9 +2110,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -2016,20 +2123,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -2050,19 +2157,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -2070,15 +2175,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -2092,9 +2195,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -2118,27 +2224,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -2152,8 +2257,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
@@ -2186,6 +2291,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_mm
 #define KXL_TAG _mm
 #define KXL_K(k) (k)
@@ -2208,50 +2315,75 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -2359,89 +2491,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -2464,20 +2614,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -2493,9 +2640,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -2506,20 +2653,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -2540,19 +2687,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -2560,15 +2705,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -2582,9 +2725,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -2608,27 +2754,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -2642,8 +2787,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
@@ -2676,6 +2821,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_mm_geglu
 #define KXL_TAG _mm_geglu
 #define KXL_K(k) (k)
@@ -2698,50 +2845,75 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -2849,89 +3021,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -2954,20 +3144,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -2983,9 +3170,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -2996,20 +3183,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -3030,19 +3217,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -3050,15 +3235,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -3072,9 +3255,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -3098,27 +3284,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -3132,8 +3317,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
@@ -3167,6 +3352,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_big
 #define KXL_TAG _big
 #define KXL_K(k) (k)
@@ -3189,50 +3376,75 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -3340,89 +3552,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -3445,20 +3675,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -3474,9 +3701,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -3487,20 +3714,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -3521,19 +3748,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -3541,15 +3766,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -3563,9 +3786,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -3589,27 +3815,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -3623,8 +3848,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();
@@ -3659,6 +3884,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_WY
 #undef KXL_WX
 #undef KXL_MINB
+#undef KXL_TW
+#undef KXL_TX
 #define KXL_NAME kx_linear_q8_0_big_geglu
 #define KXL_TAG _big_geglu
 #define KXL_K(k) (k)
@@ -3681,50 +3908,75 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
  * Integers become floats through the bits of 1.5 2^23 + i, exact below 2^22. */
 #ifndef KXL_TILE
 #define KXL_TILE
+/* Scaled codes: superblocks divide each sum, 32-column blocks (whose products of two halves are never
+ * subnormal, so a power of two changes no rounding) the folded sum. */
 #if KXL_SUPER
 #define KXL_DB 16u
+#define KXL_FSCALE(v) (v)
 #else
 #define KXL_DB (KXL_MIN ? 32u : 16u)
+#define KXL_FSCALE(v) (KXL_ASCALE * (v))
 #endif
 #define KXL_MAGIC 0x4b400000
 
 /* Signed or small unsigned codes in bytes. p: word t of the sub-block's nibbles, h its high bits;
  * lo: columns 4t .., hi: columns 16 + 4t .. . Q4_0 16 (q - 8), Q5_0 8 (q - 16), Q6_K 4 (q - 32). */
 #if KXL_BITS == 8
-#define KXL_ALO(p, h, t) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 2 & 0x3c3c3c3cu) | ((h).x << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 2 & 0x3c3c3c3cu) | ((h).y << (6u - 2u * (t)) & 0xc0c0c0c0u)) ^ (sign))
 #define KXL_ASCALE 0.25f
 #elif KXL_BITS == 4 && KXL_ZERO
-#define KXL_ALO(p, h, t) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) ((((p) << 3 & 0x78787878u) | ((h) << (7u - (t)) & 0x80808080u)) ^ (sign))
+#define KXL_AHI(p, h, t, sign) ((((p) >> 1 & 0x78787878u) | ((h) << (3u - (t)) & 0x80808080u)) ^ (sign))
 #define KXL_ASCALE 0.125f
 #elif KXL_BITS == 4
-#define KXL_ALO(p, h, t) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
-#define KXL_AHI(p, h, t) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
+#define KXL_ALO(p, h, t, sign) (((p) & 0x0f0f0f0fu) | ((h) << (4u - (t)) & 0x10101010u))
+#define KXL_AHI(p, h, t, sign) (((p) >> 4 & 0x0f0f0f0fu) | ((h) >> (t) & 0x10101010u))
 #define KXL_ASCALE 1.0f
 #elif KXL_ZERO
-#define KXL_ALO(p, h, t) (((p) << 4 & 0xf0f0f0f0u) ^ 0x80808080u)
-#define KXL_AHI(p, h, t) (((p) & 0xf0f0f0f0u) ^ 0x80808080u)
+#define KXL_ALO(p, h, t, sign) (((p) << 4 & 0xf0f0f0f0u) ^ (sign))
+#define KXL_AHI(p, h, t, sign) (((p) & 0xf0f0f0f0u) ^ (sign))
 #define KXL_ASCALE 0.0625f
 #else
-#define KXL_ALO(p, h, t) ((p) & 0x0f0f0f0fu)
-#define KXL_AHI(p, h, t) ((p) >> 4 & 0x0f0f0f0fu)
+#define KXL_ALO(p, h, t, sign) ((p) & 0x0f0f0f0fu)
+#define KXL_AHI(p, h, t, sign) ((p) >> 4 & 0x0f0f0f0fu)
 #define KXL_ASCALE 1.0f
 #endif
 
 #if KXL_SUPER
-/* Scale of sub-block j, or (Q6_K) of its half e, in the 16 bytes of a superblock. */
-KX_DEV int kxl_scale(const struct kx_u4 *s, int j, int e)
+/* Scale of a sub-block, or (Q6_K) of its half e, in its two bytes. */
+KX_DEV int kxl_scale(kx_u w, int e)
 {
-    const kx_u w = j < 2 ? s->x : j < 4 ? s->y : j < 6 ? s->z : s->w;
 #if KXL_MIN
-    return (int)(w >> (16 * (j & 1)) & 0xffu);
+    return (int)(w & 0xffu);
 #else
-    return (int)(signed char)(w >> (16 * (j & 1) + 8 * e) & 0xffu);
+    return (int)(signed char)(w >> 8 * e & 0xffu);
 #endif
 }
 #endif
 #endif
+
+/* The superblock's slice gets its sums. A wait for more groups than there are does nothing, but it
+ * differs from case to case: without it compilers fold the cases into one that indexes acc at run
+ * time, in local memory. */
+#undef KXL_CASE
+#undef KXL_SLICE
+#define KXL_CASE(s_, low)                                        \
+    case s_:                                                     \
+        kx_cp_wait(8 + s_);                                      \
+        KXL_F(kxl_scaled)(now, &l, st, sum, low, acc[s_]);       \
+        break;
+#define KXL_SLICE(low)                                           \
+    switch (st & 7u) {                                           \
+        KXL_CASE(0, low)                                         \
+        KXL_CASE(1, low)                                         \
+        KXL_CASE(2, low)                                         \
+        KXL_CASE(3, low)                                         \
+        KXL_CASE(4, low)                                         \
+        KXL_CASE(5, low)                                         \
+        KXL_CASE(6, low)                                         \
+        KXL_CASE(7, low)                                         \
+    }
 
 #undef KXL_THREADS
 #undef KXL_BW
@@ -3832,89 +4084,107 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 #endif
 }
 
+/* Where a lane reads in a stage: rows of weights and x for ldmatrix, with the chunk bits that
+ * are exclusive-ored with the sub-block's; its rows' d, scales, high bits; its columns' scale and
+ * sum. sign is 0x80808080, in a register so that masking and flipping are one instruction. */
+struct KXL_F(kxl_lane) {
+    kx_u w, wx, x, xx, d, s, h, f, i, sign;
+};
+
+KX_DEV void KXL_F(kxl_lane_at)(struct KXL_F(kxl_lane) *l, kx_u w0, kx_u x0, kx_u zero)
+{
+    const kx_u lane = kx_tid() & 31u, g = lane >> 2, t = lane & 3u;
+
+#if KXL_CODE == 32
+    l->w = KXL_OQ + (w0 + (lane & 15u)) * 256u;
+    l->wx = ((lane & 7u) ^ (lane >> 4)) * 16u;
+#else
+    l->w = KXL_OQ + (w0 + (KXL_MT == 2 ? lane : lane & 15u)) * 128u;
+    l->wx = (lane & 7u) * 16u;
+#endif
+    l->x = KXL_OX + (x0 + (KXL_NT == 2 ? (lane >> 4) * 8u : 0u) + (lane & 7u)) * 256u;
+    l->xx = ((lane & 7u) ^ (lane >> 3 & 1u)) * 16u;
+    l->d = KXL_OD + (w0 + g) * KXL_DB;
+    l->s = KXL_OS + (w0 + g) * 16u;
+    l->h = KXL_OH + (w0 + g) * 8u * KXL_BITS;
+    l->f = KXL_OF + (x0 + 2u * t) * 4u;
+    l->i = KXL_OI + (KXL_SUPER ? (x0 + g) * 32u + (t & 1u) * 16u : (x0 + 2u * t) * 4u);
+    l->sign = 0x80808080u ^ zero;
+}
+
 /* Operands of sub-block j (0..7) of the stage: weights of the warp's rows, activations of its
  * rows of x. */
-KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, kx_u w0, kx_u j, kx_u (*f)[4])
+KX_DEV void KXL_F(kxl_frag_w)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[4])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_CODE == 32
     KX_UNROLL
-    for (int mt = 0; mt < KXL_MT; mt++) {
-        const kx_u r = w0 + 16u * mt + (lane & 15u);
-
-        kx_ldm4(f[mt], sm + KXL_OQ + r * 256u + (((2u * j + (lane >> 4)) ^ (r & 7u)) * 16u));
-    }
+    for (int mt = 0; mt < KXL_MT; mt++)
+        kx_ldm4(f[mt], sm + l->w + 4096u * mt + (l->wx ^ j * 32u));
 #else
+    const kx_u t = kx_tid() & 3u;
     kx_u p[4];
+
 #if KXL_MT == 2
-    kx_ldm4(p, sm + KXL_OQ + (w0 + lane) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm4(p, sm + l->w + (l->wx ^ j * 16u));
 #else
-    kx_ldm2(p, sm + KXL_OQ + (w0 + (lane & 15u)) * 128u + ((j ^ (lane & 7u)) * 16u));
+    kx_ldm2(p, sm + l->w + (l->wx ^ j * 16u));
 #endif
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_BITS == 4
-        const kx_u h = *(const kx_u *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 32u + j * 4u);
+        const kx_u h = *(const kx_u *)(sm + l->h + 256u * i + j * 4u);
 #elif KXL_BITS == 8
-        const struct kx_u2 h = *(const struct kx_u2 *)(sm + KXL_OH + (w0 + 8u * i + (lane >> 2)) * 64u + j * 8u);
+        const struct kx_u2 h = *(const struct kx_u2 *)(sm + l->h + 512u * i + j * 8u);
 #endif
-        f[i >> 1][i & 1] = KXL_ALO(p[i], h, lane & 3u);
-        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, lane & 3u);
+        f[i >> 1][i & 1] = KXL_ALO(p[i], h, t, l->sign);
+        f[i >> 1][2 + (i & 1)] = KXL_AHI(p[i], h, t, l->sign);
+        (void)t;
     }
 #endif
 }
 
-KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, kx_u x0, kx_u j, kx_u (*f)[2])
+KX_DEV void KXL_F(kxl_frag_x)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, kx_u (*f)[2])
 {
-    const kx_u lane = kx_tid() & 31u;
 #if KXL_NT == 2
-    const kx_u r = x0 + (lane >> 4) * 8u + (lane & 7u);
     kx_u p[4];
 
-    kx_ldm4(p, sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm4(p, sm + l->x + (l->xx ^ j * 32u));
     f[0][0] = p[0];
     f[0][1] = p[1];
     f[1][0] = p[2];
     f[1][1] = p[3];
 #else
-    const kx_u r = x0 + (lane & 7u);
-
-    kx_ldm2(f[0], sm + KXL_OX + r * 256u + (((2u * j + (lane >> 3 & 1u)) ^ (r & 7u)) * 16u));
+    kx_ldm2(f[0], sm + l->x + (l->xx ^ j * 32u));
 #endif
 }
 
 #if !KXL_SUPER
 /* Block j of the stage to slice j. */
-KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, float (*acc)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u j, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
     kx_u fw[KXL_MT][4], fx[KXL_NT][2];
     float d[KXL_MT][2], m[KXL_MT][2];
 
-    KXL_F(kxl_frag_w)(sm, w0, j, fw);
-    KXL_F(kxl_frag_x)(sm, x0, j, fx);
+    KXL_F(kxl_frag_w)(sm, l, j, fw);
+    KXL_F(kxl_frag_x)(sm, l, j, fx);
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
 #if KXL_MIN
-        const kx_u dm = *(const kx_u *)(sm + KXL_OD + (w0 + 8u * i + g) * 32u + j * 4u);
+        const kx_u dm = *(const kx_u *)(sm + l->d + 256u * i + j * 4u);
 
         d[i >> 1][i & 1] = kx_h2f((unsigned short)(dm & 0xffffu));
         m[i >> 1][i & 1] = kx_h2f((unsigned short)(dm >> 16));
 #else
-#if KXL_CODE == 32
-        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#else
-        d[i >> 1][i & 1] = KXL_ASCALE * kx_h2f(*(const unsigned short *)(sm + KXL_OD + (w0 + 8u * i + g) * 16u + j * 2u));
-#endif
+        d[i >> 1][i & 1] = kx_h2f(*(const unsigned short *)(sm + l->d + 128u * i + j * 2u));
         (void)m;
 #endif
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + KXL_OF + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 dx = *(const struct kx_u2 *)(sm + l->f + (j * KXL_BX + 8u * nt) * 4u);
         const float d0 = kx_i2f_bits((int)dx.x), d1 = kx_i2f_bits((int)dx.y);
 #if KXL_MIN
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OI + (j * KXL_BX + x0 + 8u * nt + 2u * t) * 4u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->i + (j * KXL_BX + 8u * nt) * 4u);
         const float s0 = kx_i2f((int)s.x), s1 = kx_i2f((int)s.y);
 #endif
         KX_UNROLL
@@ -3937,20 +4207,17 @@ KX_DEV void KXL_F(kxl_block)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u j, 
 }
 #else
 /* Integer sums of the stage's superblock. */
-KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u;
-    struct kx_u4 sc[2 * KXL_MT];
-
-    KX_UNROLL
-    for (int i = 0; i < 2 * KXL_MT; i++)
-        sc[i] = *(const struct kx_u4 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u);
     KX_UNROLL
     for (int j = 0; j < 8; j++) {
-        kx_u fw[KXL_MT][4], fx[KXL_NT][2];
+        kx_u fw[KXL_MT][4], fx[KXL_NT][2], sc[2 * KXL_MT];
 
-        KXL_F(kxl_frag_w)(sm, w0, (kx_u)j, fw);
-        KXL_F(kxl_frag_x)(sm, x0, (kx_u)j, fx);
+        KX_UNROLL
+        for (int i = 0; i < 2 * KXL_MT; i++)
+            sc[i] = *(const unsigned short *)(sm + l->s + 128u * i + 2u * j);
+        KXL_F(kxl_frag_w)(sm, l, (kx_u)j, fw);
+        KXL_F(kxl_frag_x)(sm, l, (kx_u)j, fx);
         KX_UNROLL
         for (int mt = 0; mt < KXL_MT; mt++) {
             KX_UNROLL
@@ -3966,9 +4233,9 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #endif
                 KX_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 0) * c[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 0) * c[i];
 #if !KXL_MIN
-                    sum[mt][nt][i] += kxl_scale(&sc[2 * mt + (i >> 1)], j, 1) * e[i];
+                    sum[mt][nt][i] += kxl_scale(sc[2 * mt + (i >> 1)], 1) * e[i];
 #endif
                 }
             }
@@ -3979,20 +4246,20 @@ KX_DEV void KXL_F(kxl_super)(const unsigned char *sm, kx_u w0, kx_u x0, int (*su
 #if KXL_MIN
 /* Sums of minimum x sum of codes over the 8 sub-blocks: two products whose 8 columns are the
  * sub-blocks, since a sum of codes is 64 hi + lo, both bytes. */
-KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum)[KXL_NT][4])
+KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, int (*sum)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    const kx_u t = kx_tid() & 3u;
     kx_u m[KXL_MT][2];
 
     KX_UNROLL
     for (int i = 0; i < 2 * KXL_MT; i++) {
-        const struct kx_u2 s = *(const struct kx_u2 *)(sm + KXL_OS + (w0 + 8u * i + g) * 16u + (t & 1u) * 8u);
+        const struct kx_u2 s = *(const struct kx_u2 *)(sm + l->s + 128u * i + (t & 1u) * 8u);
 
         m[i >> 1][i & 1] = kx_prmt(s.x, s.y, 0x7531u);
     }
     KX_UNROLL
     for (int nt = 0; nt < KXL_NT; nt++) {
-        const struct kx_u4 s = *(const struct kx_u4 *)(sm + KXL_OI + (x0 + 8u * nt + g) * 32u + (t & 1u) * 16u);
+        const struct kx_u4 s = *(const struct kx_u4 *)(sm + l->i + 256u * nt);
         kx_u lo = 0u, hi = 0u;
 
         if (t < 2u) {
@@ -4013,19 +4280,17 @@ KX_DEV void KXL_F(kxl_mins)(const unsigned char *sm, kx_u w0, kx_u x0, int (*sum
 }
 #endif
 
-/* acc += d dx sum (- dmin dx minsum) */
-KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st, int (*sum)[KXL_NT][4], int (*min)[KXL_NT][4], float (*acc)[KXL_NT][4])
+/* acc += d dx sum, or with low -(dmin dx sum) */
+KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, const struct KXL_F(kxl_lane) *l, kx_u st, int (*sum)[KXL_NT][4], int low, float (*acc)[KXL_NT][4])
 {
-    const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
-
     KX_UNROLL
     for (int mt = 0; mt < KXL_MT; mt++) {
         KX_UNROLL
         for (int h = 0; h < 2; h++) {
-            const unsigned char *p = sm + KXL_OD + (w0 + 16u * mt + 8u * h + g) * 16u;
+            const unsigned char *p = sm + l->d + (16u * mt + 8u * h) * 16u;
 #if KXL_MIN
             const kx_u dm = *(const kx_u *)(p + (st & 3u) * 4u);
-            const float d = kx_h2f((unsigned short)(dm & 0xffffu)), m = kx_h2f((unsigned short)(dm >> 16));
+            const float d = kx_h2f((unsigned short)(low ? dm >> 16 : dm & 0xffffu));
 #else
             const float d = kx_h2f(*(const unsigned short *)(p + (st & 7u) * 2u));
 #endif
@@ -4033,15 +4298,13 @@ KX_DEV void KXL_F(kxl_scaled)(const unsigned char *sm, kx_u w0, kx_u x0, kx_u st
             for (int nt = 0; nt < KXL_NT; nt++) {
                 KX_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const float dx = *(const float *)(sm + KXL_OF + (x0 + 8u * nt + 2u * t + e) * 4u);
-                    float v = acc[mt][nt][2 * h + e];
-#if KXL_MIN
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]), v);
-                    v = kx_fma(-(m * dx), kx_i2f(min[mt][nt][2 * h + e]), v);
-#else
-                    v = kx_fma(d * dx, kx_i2f(sum[mt][nt][2 * h + e]) * KXL_ASCALE, v);
-#endif
-                    acc[mt][nt][2 * h + e] = v;
+                    const float dx = *(const float *)(sm + l->f + (8u * nt + e) * 4u);
+                    const float f = kx_i2f(sum[mt][nt][2 * h + e]);
+
+                    if (low)
+                        acc[mt][nt][2 * h + e] = kx_fma(-(d * dx), f, acc[mt][nt][2 * h + e]);
+                    else
+                        acc[mt][nt][2 * h + e] = kx_fma(d * dx, KXL_MIN ? f : f * KXL_ASCALE, acc[mt][nt][2 * h + e]);
                 }
             }
         }
@@ -4055,9 +4318,12 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     const kx_u k = KXL_K(a.k), nst = (k + 255u) / 256u, row0 = kx_by() * KXL_BX;
     const kx_u warp = kx_tid() >> 5, w0 = warp / KXL_WX * (16u * KXL_MT), x0 = warp % KXL_WX * (8u * KXL_NT);
     const kx_u g = kx_tid() >> 2 & 7u, t = kx_tid() & 3u;
+    struct KXL_F(kxl_lane) l;
     struct kxl_tile w;
     float acc[8][KXL_MT][KXL_NT][4];
 
+    /* n_parts is 1 to 3: a zero the compiler does not know of */
+    KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -4081,27 +4347,26 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         kx_cp_commit();
 #if KXL_SUPER
         {
-            int sum[KXL_MT][KXL_NT][4], min[KXL_MT][KXL_NT][4];
+            int sum[KXL_MT][KXL_NT][4];
 
             KX_UNROLL
-            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++) {
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
                 sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-                min[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
-            }
-            KXL_F(kxl_super)(now, w0, x0, sum);
+            KXL_F(kxl_super)(now, &l, sum);
+            KXL_SLICE(0)
 #if KXL_MIN
-            KXL_F(kxl_mins)(now, w0, x0, min);
-#endif
             KX_UNROLL
-            for (int s = 0; s < 8; s++)
-                if ((st & 7u) == (kx_u)s)
-                    KXL_F(kxl_scaled)(now, w0, x0, st, sum, min, acc[s]);
+            for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
+                sum[i / (KXL_NT * 4)][i / 4 % KXL_NT][i % 4] = 0;
+            KXL_F(kxl_mins)(now, &l, sum);
+            KXL_SLICE(1)
+#endif
         }
 #else
         KX_UNROLL
         for (int s = 0; s < 8; s++)
             if (st * 8u + s < k / 32u)
-                KXL_F(kxl_block)(now, w0, x0, (kx_u)s, acc[s]);
+                KXL_F(kxl_block)(now, &l, (kx_u)s, acc[s]);
 #endif
     }
     /* slices folded, the tile goes through shared memory so that stores are rows of out; one loop
@@ -4115,8 +4380,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
             KX_UNROLL
             for (int i = 0; i < 4; i++)
                 ((float *)sm)[(x0 + 8u * nt + 2u * t + (i & 1)) * (KXL_BW + 4u) + w0 + 16u * mt + 8u * (i >> 1) + g] =
-                    ((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
-                    ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i]));
+                    KXL_FSCALE(((acc[0][mt][nt][i] + acc[4][mt][nt][i]) + (acc[2][mt][nt][i] + acc[6][mt][nt][i])) +
+                               ((acc[1][mt][nt][i] + acc[5][mt][nt][i]) + (acc[3][mt][nt][i] + acc[7][mt][nt][i])));
         }
     }
     kx_sync();

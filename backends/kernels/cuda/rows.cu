@@ -82,12 +82,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -143,8 +142,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -155,9 +154,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -1200,51 +1199,55 @@ KX_KERNEL(kx_quant, 128, 1, struct kx_quant, a)
 KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
-    KX_SHARED float part[32];
+    KX_SHARED float part[2][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
-    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;
-    const unsigned long long at = (unsigned long long)row * k;
-    float v[8], w[8], r[8], f, sum = 0.0f;
-    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
-        kx_ld8(v, a.x, a.x_t, at, c, k);
-        sum = kx_sq8(v, sum);
-        if (step >= k) { /* the only block: all it needs is asked for before the sum is known */
-            kx_ld8(w, a.w, KX_F32, 0, c, k);
-            if (a.add)
-                kx_ld8(r, a.add, a.add_t, at, c, k);
-        }
-    }
-    f = kx_inv_rms(kx_block_sum(sum, part, warps), k, a.eps);
-    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
-        if (step < k) {
+    const kx_u lane8 = kx_tid() % 32u * 8u;
+    kx_u turn = 0u;
+    float v[8], w[8], r[8];
+    if (step >= k) /* a row is one block a warp: the weights stay */
+        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);
+    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {
+        const unsigned long long at = (unsigned long long)row * k;
+        float f, sum = 0.0f;
+        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
             kx_ld8(v, a.x, a.x_t, at, c, k);
-            kx_ld8(w, a.w, KX_F32, 0, c, k);
-            if (a.add)
+            if (step >= k && a.add) /* asked for before the sum is known */
                 kx_ld8(r, a.add, a.add_t, at, c, k);
+            sum = kx_sq8(v, sum);
         }
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = v[i] * f;
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = v[i] * w[i];
-        if (a.add) {
+        f = kx_inv_rms(kx_block_sum(sum, part[turn], warps), k, a.eps);
+        turn = 1u - turn;
+        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
+            if (step < k) {
+                kx_ld8(v, a.x, a.x_t, at, c, k);
+                kx_ld8(w, a.w, KX_F32, 0, c, k);
+                if (a.add)
+                    kx_ld8(r, a.add, a.add_t, at, c, k);
+            }
             KX_UNROLL
             for (int i = 0; i < 8; i++)
-                v[i] = r[i] + v[i];
-        }
-        if (a.out)
-            kx_st8(v, a.out, a.out_t, at, c, k);
-        if (a.xq) {
-            struct kx_u2 q;
-            float d;
-            int s;
-            kx_round8(v, a.out_t);
-            if (a.enc == KX_ENC_Q8_0)
-                kx_q8_0(v, &q, &d, &s);
-            else
-                kx_q8_k(v, &q, &d, &s);
-            kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);
+                v[i] = v[i] * f;
+            KX_UNROLL
+            for (int i = 0; i < 8; i++)
+                v[i] = v[i] * w[i];
+            if (a.add) {
+                KX_UNROLL
+                for (int i = 0; i < 8; i++)
+                    v[i] = r[i] + v[i];
+            }
+            if (a.out)
+                kx_st8(v, a.out, a.out_t, at, c, k);
+            if (a.xq) {
+                struct kx_u2 q;
+                float d;
+                int s;
+                kx_round8(v, a.out_t);
+                if (a.enc == KX_ENC_Q8_0)
+                    kx_q8_0(v, &q, &d, &s);
+                else
+                    kx_q8_k(v, &q, &d, &s);
+                kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);
+            }
         }
     }
 }
@@ -1255,72 +1258,77 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 KX_KERNEL(kx_layer_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
-    KX_SHARED float part[2][32];
+    KX_SHARED float part[4][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
-    const kx_u row = kx_bx(), lane8 = kx_tid() % 32u * 8u;
-    const unsigned long long at = (unsigned long long)row * k;
-    float v[8], r[8], w[8], b[8], mean, f, sum = 0.0f, dev = 0.0f;
+    const kx_u lane8 = kx_tid() % 32u * 8u;
+    kx_u turn = 0u;
+    float v[8], r[8], w[8], b[8];
     KX_UNROLL
     for (int i = 0; i < 8; i++)
         b[i] = 0.0f;
-    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
-        kx_ld8(v, a.x, a.x_t, at, c, k);
-        if (a.add) {
-            kx_ld8(r, a.add, a.add_t, at, c, k);
+    if (step >= k) { /* as in kx_rms_norm */
+        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);
+        if (a.b)
+            kx_ld8(b, a.b, KX_F32, 0, kx_tid() * 8u, k);
+    }
+    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {
+        const unsigned long long at = (unsigned long long)row * k;
+        float mean, f, sum = 0.0f, dev = 0.0f;
+        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
+            kx_ld8(v, a.x, a.x_t, at, c, k);
+            if (a.add) {
+                kx_ld8(r, a.add, a.add_t, at, c, k);
+                KX_UNROLL
+                for (int i = 0; i < 8; i++)
+                    v[i] = v[i] + r[i];
+            }
             KX_UNROLL
             for (int i = 0; i < 8; i++)
-                v[i] = v[i] + r[i];
+                sum = sum + v[i];
         }
-        if (step >= k) { /* the only block: as in kx_rms_norm */
-            kx_ld8(w, a.w, KX_F32, 0, c, k);
-            if (a.b)
-                kx_ld8(b, a.b, KX_F32, 0, c, k);
-        }
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            sum = sum + v[i];
-    }
-    mean = kx_div(kx_block_sum(sum, part[0], warps), (float)k);
-    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
-        if (step < k) {
-            kx_ld8(v, a.x, a.x_t, at, c, k);
-            if (a.add) {
-                kx_ld8(r, a.add, a.add_t, at, c, k);
-                KX_UNROLL
-                for (int i = 0; i < 8; i++)
-                    v[i] = v[i] + r[i];
+        mean = kx_div(kx_block_sum(sum, part[turn], warps), (float)k);
+        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
+            if (step < k) {
+                kx_ld8(v, a.x, a.x_t, at, c, k);
+                if (a.add) {
+                    kx_ld8(r, a.add, a.add_t, at, c, k);
+                    KX_UNROLL
+                    for (int i = 0; i < 8; i++)
+                        v[i] = v[i] + r[i];
+                }
+            }
+            KX_UNROLL
+            for (kx_u i = 0; i < 8u; i++) {
+                const float t = c + i < k ? v[i] - mean : 0.0f;
+                dev = kx_fma(t, t, dev);
             }
         }
-        KX_UNROLL
-        for (kx_u i = 0; i < 8u; i++) {
-            const float t = c + i < k ? v[i] - mean : 0.0f;
-            dev = kx_fma(t, t, dev);
-        }
-    }
-    f = kx_inv_rms(kx_block_sum(dev, part[1], warps), k, a.eps);
-    for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
-        if (step < k) {
-            kx_ld8(v, a.x, a.x_t, at, c, k);
-            kx_ld8(w, a.w, KX_F32, 0, c, k);
-            if (a.b)
-                kx_ld8(b, a.b, KX_F32, 0, c, k);
-            if (a.add) {
-                kx_ld8(r, a.add, a.add_t, at, c, k);
-                KX_UNROLL
-                for (int i = 0; i < 8; i++)
-                    v[i] = v[i] + r[i];
+        f = kx_inv_rms(kx_block_sum(dev, part[2u + turn], warps), k, a.eps);
+        turn = 1u - turn;
+        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
+            if (step < k) {
+                kx_ld8(v, a.x, a.x_t, at, c, k);
+                kx_ld8(w, a.w, KX_F32, 0, c, k);
+                if (a.b)
+                    kx_ld8(b, a.b, KX_F32, 0, c, k);
+                if (a.add) {
+                    kx_ld8(r, a.add, a.add_t, at, c, k);
+                    KX_UNROLL
+                    for (int i = 0; i < 8; i++)
+                        v[i] = v[i] + r[i];
+                }
             }
+            KX_UNROLL
+            for (int i = 0; i < 8; i++)
+                v[i] = (v[i] - mean) * f;
+            KX_UNROLL
+            for (int i = 0; i < 8; i++)
+                v[i] = v[i] * w[i];
+            KX_UNROLL
+            for (int i = 0; i < 8; i++)
+                v[i] = v[i] + b[i];
+            kx_st8(v, a.out, a.out_t, at, c, k);
         }
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = (v[i] - mean) * f;
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = v[i] * w[i];
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = v[i] + b[i];
-        kx_st8(v, a.out, a.out_t, at, c, k);
     }
 }
 #endif

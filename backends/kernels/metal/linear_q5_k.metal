@@ -123,12 +123,11 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
-     */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
     kx_p xq, xd, xs;
     kx_u enc, pad;
 };
@@ -184,8 +183,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
- * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
+ * content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -196,9 +195,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
- * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
- * v at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
+ * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
+ * at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
