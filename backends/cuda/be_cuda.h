@@ -246,6 +246,8 @@ struct be_cuda_ctx {
     struct be_cuda_act act[2]; /* by KX_ENC_* */
     uint64_t act_want[2];
     struct be_cuda_mem part; /* attention partials */
+    struct be_cuda_mem up;   /* one half of a gated pair of two formats */
+    float *up_host;
     struct be_cuda_mem pick; /* arg-max, sampling */
     struct be_cuda_freq freq[BE_CUDA_FREQS];
 

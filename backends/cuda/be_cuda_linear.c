@@ -8,9 +8,11 @@
 #include "be_cuda.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAX_CMDS 8u /* quantize, and one launch per part */
+#define MIXED_FLOATS (1u << 20) /* multiplied by the host at a time */
+#define MAX_CMDS 8u             /* quantize, and one launch per part */
 
 /* Which int8 form a format multiplies; -1: floats. */
 static int enc_of(enum be_dtype t)
@@ -302,6 +304,56 @@ static enum rc check(const struct be_linear_args *a, struct rc_err *err)
     return RC_OK;
 }
 
+/* Gate and up of two formats: no kernel takes both, so each product runs by itself and the
+ * host multiplies. Right, slow and counted; files made by quantizers give both one format. */
+static enum rc mixed_gate(struct be_cuda_ctx *c, const struct be_linear_args *a, struct rc_err *err)
+{
+    struct be_tensor *out = a->part[0].out;
+    uint64_t need = (uint64_t)out->cap_rows * out->n_cols * sizeof(float);
+    struct be_tensor up = {.cap_rows = out->cap_rows, .n_cols = out->n_cols};
+    struct be_linear_args one = {.x = a->x, .n = a->n, .n_parts = 1, .epi = BE_EPI_GELU_TANH};
+    uint32_t first = 0, step = MIXED_FLOATS / out->n_cols;
+    enum rc rc;
+
+    if (step == 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, a->part[1].w->name,
+                            "linear: gated parts of %s and %s with %u outputs",
+                            be_dtype_name(a->part[0].w->dtype), be_dtype_name(a->part[1].w->dtype),
+                            out->n_cols);
+    if (need > c->up.n) {
+        be_cuda_settle(c);
+        be_cuda_free(c, BE_CUDA_WORK, &c->up);
+        if ((rc = be_cuda_alloc(c, BE_CUDA_WORK, need, &c->up, "gated products", err)) != RC_OK)
+            return rc;
+    }
+    if (!c->up_host && !(c->up_host = malloc(2 * MIXED_FLOATS * sizeof(float))))
+        return rc_fail(err, RC_NOMEM, "linear: no memory for gated products");
+    up.mem = c->up;
+    one.part[0] = a->part[0];
+    if ((rc = launch(c, &one, &first, 1, err)) != RC_OK)
+        return rc;
+    one.part[0].w = a->part[1].w;
+    one.part[0].out = &up;
+    one.epi = BE_EPI_NONE;
+    if ((rc = launch(c, &one, &first, 1, err)) != RC_OK)
+        return rc;
+    c->ks.slow_fallbacks++;
+    c->ks.dispatch[BE_KROUTE_REFERENCE]++;
+    for (uint32_t r = 0; r < a->n; r += step) {
+        uint32_t n = a->n - r < step ? a->n - r : step;
+        float *g = c->up_host, *u = c->up_host + MIXED_FLOATS;
+
+        if ((rc = be_cuda_tensor_read(&c->base, out, r, n, g, err)) != RC_OK ||
+            (rc = be_cuda_tensor_read(&c->base, &up, r, n, u, err)) != RC_OK)
+            return rc;
+        for (size_t i = 0; i < (size_t)n * out->n_cols; i++)
+            g[i] *= u[i];
+        if ((rc = be_cuda_tensor_write(&c->base, out, r, n, g, err)) != RC_OK)
+            return rc;
+    }
+    return RC_OK;
+}
+
 /* Parts of one format and output type go together, in the order of the first of each. */
 enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struct rc_err *err)
 {
@@ -315,10 +367,7 @@ enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struc
     if ((rc = be_cuda_room(c, MAX_CMDS, 0, "linear", err)) != RC_OK)
         return rc;
     if (a->epi == BE_EPI_GEGLU && a->part[0].w->stored != a->part[1].w->stored)
-        return rc_fail_what(err, RC_UNSUPPORTED, a->part[1].w->name,
-                            "linear: '%s' is %s and '%s' is %s: gated parts must be of one type",
-                            a->part[0].w->name, be_dtype_name(a->part[0].w->stored),
-                            a->part[1].w->name, be_dtype_name(a->part[1].w->stored));
+        return mixed_gate(c, a, err);
     for (uint32_t i = 0; i < a->n_parts; i++) {
         uint32_t part[3], n = 0;
 
