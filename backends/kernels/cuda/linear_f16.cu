@@ -866,7 +866,29 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
+            kx_u b0 = 0u;
+
+#if KXL_ROWS == 1
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m), row_bytes);
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc[0] = kxl_step(&cur[u], xs[b], xs[cap + b], acc[0]);
+                }
+            }
+#endif
+            for (;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
                     if (b0 + 8u * u < m) {
@@ -1042,7 +1064,29 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
+            kx_u b0 = 0u;
+
+#if KXL_ROWS == 1
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m), row_bytes);
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc[0] = kxl_step(&cur[u], xs[b], xs[cap + b], acc[0]);
+                }
+            }
+#endif
+            for (;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
                     if (b0 + 8u * u < m) {
@@ -1218,7 +1262,29 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
+            kx_u b0 = 0u;
+
+#if KXL_ROWS == 1
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m), row_bytes);
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc[0] = kxl_step(&cur[u], xs[b], xs[cap + b], acc[0]);
+                }
+            }
+#endif
+            for (;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
                     if (b0 + 8u * u < m) {
@@ -1394,7 +1460,29 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
+            kx_u b0 = 0u;
+
+#if KXL_ROWS == 1
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m), row_bytes);
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc[0] = kxl_step(&cur[u], xs[b], xs[cap + b], acc[0]);
+                }
+            }
+#endif
+            for (;;) {
                 KX_UNROLL
                 for (int u = 0; u < KXL_STEPS; u++) {
                     if (b0 + 8u * u < m) {

@@ -1015,10 +1015,17 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #endif
                 kx_u dd = 0u;
 
-                KX_UNROLL
-                for (int u = 0; u < 8; u++)
-                    if (b0 + u < m)
+                /* no branch between the loads, or the sums, of 8 whole superblocks */
+                if (b0 + 8u <= m) {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++)
                         kxl_load(&blk[u], q, sub, h, c0 + b0 + u, s);
+                } else {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++)
+                        if (b0 + u < m)
+                            kxl_load(&blk[u], q, sub, h, c0 + b0 + u, s);
+                }
                 if (b0 + s < m) {
 #if KXL_MIN
                     dd = kx_ldg4(d + (c0 + b0 + s) * 4u);
@@ -1038,19 +1045,31 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     staged = 1;
                     kx_sync();
                 }
-                KX_UNROLL
-                for (int u = 0; u < 8; u++) {
-                    const kx_u j = (b0 + u) * 8u + s;
+                if (b0 + 8u <= m) {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++) {
+                        const kx_u j = (b0 + u) * 8u + s;
 
-                    p[u] = 0;
-#if KXL_MIN
-                    n[u] = 0;
-#endif
-                    if (b0 + u < m) {
                         p[u] = kxl_sub(&blk[u], lo[j], hi[j]);
 #if KXL_MIN
                         n[u] = (int)(blk[u].sc >> 8 & 0xffu) * xs[j];
 #endif
+                    }
+                } else {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++) {
+                        const kx_u j = (b0 + u) * 8u + s;
+
+                        p[u] = 0;
+#if KXL_MIN
+                        n[u] = 0;
+#endif
+                        if (b0 + u < m) {
+                            p[u] = kxl_sub(&blk[u], lo[j], hi[j]);
+#if KXL_MIN
+                            n[u] = (int)(blk[u].sc >> 8 & 0xffu) * xs[j];
+#endif
+                        }
                     }
                 }
                 p[0] = kxl_scatter8(p, s);
@@ -1218,10 +1237,17 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #endif
                 kx_u dd = 0u;
 
-                KX_UNROLL
-                for (int u = 0; u < 8; u++)
-                    if (b0 + u < m)
+                /* no branch between the loads, or the sums, of 8 whole superblocks */
+                if (b0 + 8u <= m) {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++)
                         kxl_load(&blk[u], q, sub, h, c0 + b0 + u, s);
+                } else {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++)
+                        if (b0 + u < m)
+                            kxl_load(&blk[u], q, sub, h, c0 + b0 + u, s);
+                }
                 if (b0 + s < m) {
 #if KXL_MIN
                     dd = kx_ldg4(d + (c0 + b0 + s) * 4u);
@@ -1241,19 +1267,31 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                     staged = 1;
                     kx_sync();
                 }
-                KX_UNROLL
-                for (int u = 0; u < 8; u++) {
-                    const kx_u j = (b0 + u) * 8u + s;
+                if (b0 + 8u <= m) {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++) {
+                        const kx_u j = (b0 + u) * 8u + s;
 
-                    p[u] = 0;
-#if KXL_MIN
-                    n[u] = 0;
-#endif
-                    if (b0 + u < m) {
                         p[u] = kxl_sub(&blk[u], lo[j], hi[j]);
 #if KXL_MIN
                         n[u] = (int)(blk[u].sc >> 8 & 0xffu) * xs[j];
 #endif
+                    }
+                } else {
+                    KX_UNROLL
+                    for (int u = 0; u < 8; u++) {
+                        const kx_u j = (b0 + u) * 8u + s;
+
+                        p[u] = 0;
+#if KXL_MIN
+                        n[u] = 0;
+#endif
+                        if (b0 + u < m) {
+                            p[u] = kxl_sub(&blk[u], lo[j], hi[j]);
+#if KXL_MIN
+                            n[u] = (int)(blk[u].sc >> 8 & 0xffu) * xs[j];
+#endif
+                        }
                     }
                 }
                 p[0] = kxl_scatter8(p, s);

@@ -896,10 +896,11 @@ KX_KERNEL(kx_repack_q5_1, 128, 4, struct kx_repack, a)
 
 /* kx_linear_mv32.cu - mat-vec, blocks of 32 columns. A group of 8 lanes takes one weight row,
  * lane s the blocks b % 8 == s, so lane s is slice s and each load of a group is 128
- * consecutive bytes. 8 steps of loads are in flight before the first is used; those of the
+ * consecutive bytes. Several steps of loads are in flight before the first is used; those of the
  * first batch are issued before the row is staged. */
 #ifndef KXL_MV32
 #define KXL_MV32
+#define KXL_STEPS (KXL_CODE == 32 ? 4 : 8)
 #define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 struct kxl_blk {
     struct kx_u4 q;
@@ -969,7 +970,7 @@ KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1,
 }
 #endif
 
-KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear, a)
+KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
 {
     KX_DYN_SHARED(sm);
     const kx_u nb = KXL_K(a.k) / 32u, cap = nb < 512u ? nb : 512u;
@@ -983,7 +984,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
 
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
-        struct kxl_blk blk[8];
+        struct kxl_blk blk[KXL_STEPS];
         const unsigned char *q, *d, *h = 0;
         kx_u part, col, at, i, m;
         float acc = 0.0f;
@@ -1005,7 +1006,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
         for (kx_u c0 = 0u; c0 < nb; c0 += cap) {
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
-            for (int u = 0; u < 8; u++)
+            for (int u = 0; u < KXL_STEPS; u++)
                 if (8u * u < m)
                     kxl_load(&blk[u], q, d, h, c0 + KXL_AT(s + 8u * u, m));
             if (!staged || nb > cap) {
@@ -1020,24 +1021,34 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
-                KX_UNROLL
-                for (int u = 0; u < 8; u++) {
-                    if (b0 + 8u * u < m) {
-                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
-                        const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            kx_u b0 = 0u;
 
-                        acc = b0 + s + 8u * u < m ? v : acc;
-                    }
-                }
-                b0 += 64u;
-                if (b0 >= m)
-                    break;
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
                 KX_UNROLL
-                for (int u = 0; u < 8; u++)
-                    if (b0 + 8u * u < m)
-                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * u, m));
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m));
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc = kxl_step(&cur[u], lo[b], hi[b], xd[b], xs[b], acc);
+                }
             }
+            KX_UNROLL
+            for (int u = 0; u < KXL_STEPS; u++)
+                if (b0 + 8u * u < m) {
+                    const kx_u b = KXL_AT(b0 + s + 8u * u, m);
+                    const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+
+                    acc = b0 + s + 8u * u < m ? v : acc;
+                }
         }
         kxl_finish_mv(&a, part, row, col, w.n, kxl_fold8(acc), KXL_GEGLU, s == 0u);
     }
@@ -1069,10 +1080,11 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
 
 /* kx_linear_mv32.cu - mat-vec, blocks of 32 columns. A group of 8 lanes takes one weight row,
  * lane s the blocks b % 8 == s, so lane s is slice s and each load of a group is 128
- * consecutive bytes. 8 steps of loads are in flight before the first is used; those of the
+ * consecutive bytes. Several steps of loads are in flight before the first is used; those of the
  * first batch are issued before the row is staged. */
 #ifndef KXL_MV32
 #define KXL_MV32
+#define KXL_STEPS (KXL_CODE == 32 ? 4 : 8)
 #define KXL_AT(b, m) ((b) < (m) ? (b) : (m)-1u)
 struct kxl_blk {
     struct kx_u4 q;
@@ -1142,7 +1154,7 @@ KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1,
 }
 #endif
 
-KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear, a)
+KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
 {
     KX_DYN_SHARED(sm);
     const kx_u nb = KXL_K(a.k) / 32u, cap = nb < 512u ? nb : 512u;
@@ -1156,7 +1168,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
 
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
-        struct kxl_blk blk[8];
+        struct kxl_blk blk[KXL_STEPS];
         const unsigned char *q, *d, *h = 0;
         kx_u part, col, at, i, m;
         float acc = 0.0f;
@@ -1178,7 +1190,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
         for (kx_u c0 = 0u; c0 < nb; c0 += cap) {
             m = nb - c0 < cap ? nb - c0 : cap;
             KX_UNROLL
-            for (int u = 0; u < 8; u++)
+            for (int u = 0; u < KXL_STEPS; u++)
                 if (8u * u < m)
                     kxl_load(&blk[u], q, d, h, c0 + KXL_AT(s + 8u * u, m));
             if (!staged || nb > cap) {
@@ -1193,24 +1205,34 @@ KX_KERNEL(KXL_NAME, 128, KXL_CODE == 32 ? 4 : KXL_BITS ? 5 : 6, struct kx_linear
                 staged = 1;
                 kx_sync();
             }
-            for (kx_u b0 = 0u;;) {
-                KX_UNROLL
-                for (int u = 0; u < 8; u++) {
-                    if (b0 + 8u * u < m) {
-                        const kx_u b = KXL_AT(b0 + s + 8u * u, m);
-                        const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+            /* whole batches: the next one's loads first, then sums without a branch between them */
+            kx_u b0 = 0u;
 
-                        acc = b0 + s + 8u * u < m ? v : acc;
-                    }
-                }
-                b0 += 64u;
-                if (b0 >= m)
-                    break;
+            for (; b0 + 8u * KXL_STEPS <= m; b0 += 8u * KXL_STEPS) {
+                struct kxl_blk cur[KXL_STEPS];
+
                 KX_UNROLL
-                for (int u = 0; u < 8; u++)
-                    if (b0 + 8u * u < m)
-                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * u, m));
+                for (int u = 0; u < KXL_STEPS; u++)
+                    cur[u] = blk[u];
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++)
+                    if (b0 + 8u * (KXL_STEPS + u) < m)
+                        kxl_load(&blk[u], q, d, h, c0 + KXL_AT(b0 + s + 8u * (KXL_STEPS + u), m));
+                KX_UNROLL
+                for (int u = 0; u < KXL_STEPS; u++) {
+                    const kx_u b = b0 + s + 8u * u;
+
+                    acc = kxl_step(&cur[u], lo[b], hi[b], xd[b], xs[b], acc);
+                }
             }
+            KX_UNROLL
+            for (int u = 0; u < KXL_STEPS; u++)
+                if (b0 + 8u * u < m) {
+                    const kx_u b = KXL_AT(b0 + s + 8u * u, m);
+                    const float v = kxl_step(&blk[u], lo[b], hi[b], xd[b], xs[b], acc);
+
+                    acc = b0 + s + 8u * u < m ? v : acc;
+                }
         }
         kxl_finish_mv(&a, part, row, col, w.n, kxl_fold8(acc), KXL_GEGLU, s == 0u);
     }
