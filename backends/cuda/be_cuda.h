@@ -232,6 +232,8 @@ struct be_cuda_ctx {
     struct be_cuda_packed packed[BE_CUDA_PACKED];
     struct be_cuda_fn *merge;                                 /* attention partials */
     struct be_cuda_fn *lin[BE_KSTAT_FORMATS][BE_CL_COUNT][2]; /* [format][class][geglu] */
+    struct be_cuda_fn
+        *fast[BE_KSTAT_FORMATS][BE_CL_COUNT][2]; /* f16 rows on tensor cores, or NULL */
     bool lin_loaded[BE_KSTAT_FORMATS];
     struct be_cuda_fn *embed[BE_KSTAT_FORMATS];
     struct be_cuda_fn *repack[BE_KSTAT_FORMATS];

@@ -37,8 +37,8 @@ static enum be_cuda_lin class_of(uint32_t n)
 }
 
 /* Kernels are right for any number of rows, so a class without one of its own takes
- * a neighbour's. Tensor-core products of halves have other bits than exact ones: a format has
- * either kind for all its classes, never both. */
+ * a neighbour's. Tensor-core products of halves have other bits than exact ones: which of the
+ * two serves depends on the type of x alone, never on the number of rows. */
 static enum rc load_classes(struct be_cuda_ctx *c, enum be_dtype stored, bool glu,
                             const char *const words[BE_CL_COUNT],
                             struct be_cuda_fn *out[BE_CL_COUNT], struct rc_err *err)
@@ -70,20 +70,22 @@ enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct 
     if (c->lin_loaded[fmt])
         return RC_OK;
     for (int glu = 0; glu < 2; glu++) {
-        struct be_cuda_fn *fn[BE_CL_COUNT] = {NULL};
+        struct be_cuda_fn *fn[BE_CL_COUNT] = {NULL}, *quick[BE_CL_COUNT] = {NULL};
 
         if (enc < 0 && (c->f16 || c->tf32) &&
-            (rc = load_classes(c, stored, glu, fast, fn, err)) != RC_OK)
+            (rc = load_classes(c, stored, glu, fast, quick, err)) != RC_OK)
             return rc;
-        if (!fn[0] && (rc = load_classes(c, stored, glu, exact, fn, err)) != RC_OK)
+        if ((rc = load_classes(c, stored, glu, exact, fn, err)) != RC_OK)
             return rc;
         if (!fn[0]) {
             c->ks.missing_artifacts++;
             return rc_fail(err, RC_NOT_FOUND, "no kernel multiplies %s%s on this device",
                            be_dtype_name(stored), glu ? " with a gate" : "");
         }
-        for (int k = 0; k < BE_CL_COUNT; k++)
+        for (int k = 0; k < BE_CL_COUNT; k++) {
             c->lin[fmt][k][glu] = fn[k];
+            c->fast[fmt][k][glu] = quick[k];
+        }
     }
     c->lin_loaded[fmt] = true;
     if (enc >= 0 && !c->act[enc].wanted) {
@@ -209,9 +211,13 @@ static enum rc choose(struct be_cuda_ctx *c, const struct be_linear_args *a, uin
     struct be_weight *w = (struct be_weight *)a->part[part].w; /* remembers its winners */
     bool glu = a->epi == BE_EPI_GEGLU;
     enum be_cuda_lin cls = class_of(a->n);
-    struct be_cuda_fn *jit = NULL;
+    struct be_cuda_fn *jit = NULL, *fast = c->fast[be_cuda_fmt(w->stored)][cls][glu];
     enum rc rc;
 
+    if (fast && a->x->type == KX_F16) {
+        *out = fast;
+        return RC_OK;
+    }
     if (c->jit && (glu || n_parts == 1)) {
         if ((rc = be_cuda_jit_want(c, w, glu, err)) != RC_OK)
             return rc;

@@ -63,22 +63,22 @@ static cu_ptr take_u32(const uint32_t *v, uint32_t n)
 static cu_fn load(const struct be_kentry *e, uint32_t shared)
 {
     static struct {
-        const char *lib;
+        const struct be_kart *art;
         cu_mod mod;
     } libs[64];
     static int n_libs;
-    const struct be_kart *art;
+    const struct be_kart *art = be_kart_entry(e->lib, e->name, arch);
     cu_mod mod = NULL;
     cu_fn fn;
 
+    if (!art)
+        return NULL;
     for (int i = 0; i < n_libs; i++)
-        if (strcmp(libs[i].lib, e->lib) == 0)
+        if (libs[i].art == art)
             mod = libs[i].mod;
     if (!mod) {
-        if (!(art = be_kart_find(e->lib, BE_KART_PTX, arch)))
-            return NULL;
         must(d->mod_load(&mod, art->data, 0, NULL, NULL), e->lib);
-        libs[n_libs].lib = e->lib;
+        libs[n_libs].art = art;
         libs[n_libs++].mod = mod;
     }
     must(d->mod_fn(&fn, mod, e->name), e->name);
@@ -231,15 +231,15 @@ static void linears(int argc, char **argv)
         linear(argc, argv, N("ext"), t, 4, 2560, 10240, 1, KX_EPI_NONE, KX_F32);
         linear(argc, argv, N("ext"), t, 8, 2560, 10240, 1, KX_EPI_NONE, KX_F32);
         linear(argc, argv, N("mm"), t, 16, 2560, 10240, 1, KX_EPI_NONE, KX_F32);
-        linear(argc, argv, N("mm"), t, 2048, 2560, 2560, 1, KX_EPI_NONE, KX_F32);
-        linear(argc, argv, N("mm_geglu"), t, 2048, 2560, 10240, 2, KX_EPI_GEGLU, KX_F32);
-        linear(argc, argv, N("mm"), t, 2048, 10240, 2560, 1, KX_EPI_NONE, KX_F32);
+        linear(argc, argv, N("big"), t, 2048, 2560, 2560, 1, KX_EPI_NONE, KX_F32);
+        linear(argc, argv, N("big_geglu"), t, 2048, 2560, 10240, 2, KX_EPI_GEGLU, KX_F32);
+        linear(argc, argv, N("big"), t, 2048, 10240, 2560, 1, KX_EPI_NONE, KX_F32);
         if (t == BE_F16) {
             linear(argc, argv, N("fast_mm"), t, 8192, 1024, 1024, 3, KX_EPI_NONE, KX_F16);
             linear(argc, argv, N("fast_mm"), t, 8192, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
             linear(argc, argv, N("fast_mm"), t, 8192, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
-            linear(argc, argv, N("fast_mm"), t, 32, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
-            linear(argc, argv, N("fast_mm"), t, 32, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
+            linear(argc, argv, N("fast_few"), t, 32, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
+            linear(argc, argv, N("fast_few"), t, 32, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
         }
 #undef N
     }
