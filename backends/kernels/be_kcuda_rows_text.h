@@ -462,7 +462,7 @@ static const struct be_krow_step sample_part_steps[] = {
         "            struct kx_piece *h = (struct kx_piece *)((unsigned char *)a.scratch + (unsigned long long)row * a.scratch_row) + piece;\n"
         "            h->max = b.v;\n"
         "            h->arg = b.i;\n"
-        "            h->sum = w;\n"
+        "            h->sum = bad == 0.0f ? w : 0.0f;\n"
         "            h->bad = bad == 0.0f ? 0u : 1u;\n"
         "        }\n"
         "    }\n"},

@@ -118,7 +118,8 @@ static void piece(const struct kx_sample *a, uint32_t r, uint32_t p, struct kx_b
     }
     for (uint32_t i = 0; (kind == TOP_P || kind == ALL) && i < m; i++)
         w[i % 512] += weight(s[i].v, best.v, set->inv_temperature);
-    pieces_of(a, r)[p] = (struct kx_piece){best.v, best.i, be_krow_ref_block_sum(w, 16), bad};
+    pieces_of(a, r)[p] =
+        (struct kx_piece){best.v, best.i, bad ? 0 : be_krow_ref_block_sum(w, 16), bad};
     if (bad || (kind != TOP_K && kind != TOP_P))
         return;
     qsort(s, span, sizeof(*s), by_value);

@@ -1595,7 +1595,7 @@ KX_KERNEL(kx_sample_part, 512, 1, struct kx_sample, a)
             struct kx_piece *h = (struct kx_piece *)((unsigned char *)a.scratch + (unsigned long long)row * a.scratch_row) + piece;
             h->max = b.v;
             h->arg = b.i;
-            h->sum = w;
+            h->sum = bad == 0.0f ? w : 0.0f;
             h->bad = bad == 0.0f ? 0u : 1u;
         }
     }
