@@ -173,7 +173,10 @@ static const char *const read_only[] = {
     "/dev/urandom",
 };
 static const char *const nodes[] = {
-    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps", "/dev/null",
+    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps",
+    "/dev/null",      "/proc/self/task", /* cuInit names its threads there, and fails (304) when it
+                                            may not; the filter that follows lets nothing be opened
+                                            for writing */
 };
 /* What a driver opens later than at its start: to be there before the filter forbids
  * mapping code. One that is missing is one that is not needed, or is missed by name. */

@@ -71,7 +71,7 @@ static bool grant_device(int ruleset, uint64_t handled, const struct wrk_sandbox
     for (const char *const *p = d->read_only; ok && p && *p; p++)
         ok = grant(ruleset, handled, *p, read);
     for (const char *const *p = d->nodes; ok && p && *p; p++)
-        ok = grant(ruleset, handled, *p, write | FS_IOCTL_DEV);
+        ok = grant(ruleset, handled, *p, write | FS_TRUNCATE | FS_IOCTL_DEV);
     if (ok && d->rw_dir)
         ok = grant(ruleset, handled, d->rw_dir, write | FS_MAKE_REG | FS_REMOVE_FILE | FS_TRUNCATE);
     return ok;

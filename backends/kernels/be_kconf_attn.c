@@ -353,7 +353,7 @@ static void attn_build(struct kc_case *c)
                KC_OUT);
         if (d->phase == BE_KPHASE_ONE_PASS && a->x_t == KX_F16) /* sums between splits */
             kc_add(c, AT(kx_attn, part_a), (size_t)rows * a->n_heads * c->s.head_dim, KC_F32,
-                   KC_PART);
+                   KC_SCRATCH);
         c->reach_buf = q;
         c->reach_rows = rows;
         c->reach_cols = a->n_heads * c->s.head_dim;

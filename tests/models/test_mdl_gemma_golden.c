@@ -9,7 +9,7 @@
 #define TOL_F16_KV       \
     test_tol(3e-2, 5e-2, \
              8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
-#define TOL_NORM test_tol(1e-4, 1e-2, 2e-2) /* relative, of the residual stream */
+#define TOL_NORM test_tol(1e-4, 1e-2, 6e-2) /* relative, of the residual stream */
 #define GAP                                                                                       \
     test_tol(2e-3, 6e-2, 1.2e-1) /* a greedy run may part where the reference itself is undecided \
                                   */
