@@ -95,7 +95,7 @@ static void library(const struct wrk_device *d, const struct be_cuda_drv *drv)
         wrk_doctor_say("gpu context", found(d, false), "a context cannot be made on device %llu",
                        (unsigned long long)d->device);
     else if (be_cuda_lt_open(&lt, &err) == RC_OK)
-        wrk_doctor_say("gpu library", WRK_FOUND_NOTE, "%s: used with compute f16",
+        wrk_doctor_say("gpu library", WRK_FOUND_NOTE, "%s: found, not used by this build",
                        be_cuda_lt_name(lt));
     else
         wrk_doctor_say("gpu library", WRK_FOUND_NOTE,

@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 
-from inferd_test import (Server, Skip, case, check, copy_model, equal, golden_cases, main, TINY_BERT, TINY_GEMMA)
+from inferd_test import (Server, Skip, case, check, copy_model, equal, golden_cases, main, wait_for, TINY_BERT, TINY_GEMMA)
 
 BACKEND = os.environ.get("INFERD_TEST_BACKEND", "cuda")  # cpu: these cases tried where there is no device
 MODELS = os.environ.get("INFERD_TEST_DEVICE_MODELS", "")
@@ -128,6 +128,8 @@ def a_decode_is_generated_kernels_and_replayed_graphs_only():
     model = TINY_Q4
     with server(TINY_Q4) as s:
         generate(s, model, prompts(1, 20)[0], 64)
+        # the worker's counters come a moment after its answer
+        wait_for(lambda: (s.metric("inferd_device_steps_total", model=model, how="replayed") or 0) > 0, "replayed graphs in the metrics")
         m = {r: s.metric("inferd_kernel_dispatches_total", model=model, route=r) or 0 for r in
              (*ROUTES, "hand", "reference")}
         print("  dispatches:", {k: int(v) for k, v in m.items()})
