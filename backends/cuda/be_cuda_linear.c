@@ -72,14 +72,13 @@ enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct 
     for (int glu = 0; glu < 2; glu++) {
         struct be_cuda_fn *fn[BE_CL_COUNT] = {NULL}, *quick[BE_CL_COUNT] = {NULL};
 
-        if (enc < 0 && (c->f16 || c->tf32) &&
-            (rc = load_classes(c, stored, glu, fast, quick, err)) != RC_OK)
+        if (enc < 0 && c->f16 && (rc = load_classes(c, stored, glu, fast, quick, err)) != RC_OK)
             return rc;
         if ((rc = load_classes(c, stored, glu, exact, fn, err)) != RC_OK)
             return rc;
         if (!fn[0]) {
             c->ks.missing_artifacts++;
-            return rc_fail(err, RC_NOT_FOUND, "no kernel multiplies %s%s on this device",
+            return rc_fail(err, RC_UNSUPPORTED, "no kernel multiplies %s%s on this device",
                            be_dtype_name(stored), glu ? " with a gate" : "");
         }
         for (int k = 0; k < BE_CL_COUNT; k++) {

@@ -78,7 +78,7 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
     if ((rc = be_kroute_resolve(&env, &req, &plan, &route, &c->ks, err)) != RC_OK)
         return rc;
     if (!route.art)
-        return rc_fail_what(err, RC_NOT_FOUND, e->name,
+        return rc_fail_what(err, RC_UNSUPPORTED, e->name,
                             "kernel '%s' of library '%s' has no artifact for sm_%u in this build",
                             e->name, e->lib, c->arch);
     if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, route.art, &mod, err)) != RC_OK)
@@ -102,7 +102,7 @@ enum rc be_cuda_fn_get(struct be_cuda_ctx *c, const char *name, struct be_cuda_f
     const struct be_kentry *e = be_kcat_find(name);
 
     if (!e)
-        return rc_fail_what(err, RC_NOT_FOUND, name, "kernel '%s' is not in the catalog", name);
+        return rc_fail_what(err, RC_UNSUPPORTED, name, "kernel '%s' is not in the catalog", name);
     return fn_load(c, e, out, err);
 }
 
