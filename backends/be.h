@@ -77,12 +77,11 @@ struct be_opts {
     const char *cpu_level;  /* "auto" "c" "avx2" "avx512"; NULL = auto */
     const char *f32_gemm;   /* "auto" "own" "openblas"; NULL = auto */
     /* devices with generated kernels only (cuda) */
-    const char *compute;       /* products of float weights: "exact_f32" (NULL), "tf32", "f16";
+    const char *compute;       /* products of float weights: "exact_f32" (NULL), "f16";
                                   f16 also keeps activations in f16 */
     const char *jit;           /* "off" (NULL) "guarded" "exact" "profile" */
     const char *jit_cache_dir; /* NULL = none: what is compiled is compiled anew */
     uint64_t jit_cache_bytes;  /* cap of that directory; 0 = 1 GiB */
-    const char *library;       /* dense float products: "auto" (NULL) "off" (never cuBLASLt) */
 };
 
 struct be_stats {
@@ -102,7 +101,7 @@ enum be_kroute_kind {
     BE_KROUTE_JIT,       /* exact run-time compiled winner */
     BE_KROUTE_EXACT,     /* bundled, made for this very shape */
     BE_KROUTE_BUCKET,    /* bundled, made for a range of shapes */
-    BE_KROUTE_LIBRARY,   /* cuBLASLt */
+    BE_KROUTE_LIBRARY,   /* a vendor's, where a backend has one */
     BE_KROUTE_HAND,      /* hand-written */
     BE_KROUTE_REFERENCE, /* computed by the CPU: a fallback */
     BE_KROUTE_COUNT

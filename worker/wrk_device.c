@@ -20,8 +20,7 @@
 #define PATHS_MAX 48
 
 static const char *const w_backend[] = {"cpu", "cuda", NULL};
-static const char *const w_compute[] = {"exact_f32", "tf32", "f16", NULL};
-static const char *const w_library[] = {"auto", "off", NULL};
+static const char *const w_compute[] = {"exact_f32", "f16", NULL};
 static const char *const w_jit[] = {"off", "guarded", "exact", "profile", NULL};
 
 #define AT(f) offsetof(struct wrk_device, f)
@@ -34,7 +33,6 @@ static const struct {
     {"backend", AT(backend), 0, w_backend},
     {"device", AT(device), DEVICES_MAX, NULL},
     {"compute", AT(compute), 0, w_compute},
-    {"library", AT(library), 0, w_library},
     {"jit", AT(jit), 0, w_jit},
     {"jit-cache-dir", AT(jit_cache_dir), 0, NULL},
     {"jit-cache-bytes", AT(jit_cache_bytes), 1ull << 40, NULL},
@@ -46,8 +44,8 @@ static const struct {
 
 const char *wrk_device_usage(void)
 {
-    return "device words: --backend=cpu|cuda --device=N --compute=exact_f32|tf32|f16\n"
-           "           --library=auto|off --jit=off|guarded|exact|profile --jit-cache-dir=PATH\n"
+    return "device words: --backend=cpu|cuda --device=N --compute=exact_f32|f16\n"
+           "           --jit=off|guarded|exact|profile --jit-cache-dir=PATH\n"
            "           --jit-cache-bytes=N --workspace-bytes=N --cuda-library=PATH\n"
            "           --nvrtc-library=PATH\n";
 }
@@ -136,7 +134,6 @@ void wrk_device_opts(const struct wrk_device *d, struct be_opts *o)
     o->jit = d->jit;
     o->jit_cache_dir = d->jit_cache_dir;
     o->jit_cache_bytes = d->jit_cache_bytes;
-    o->library = d->library;
 }
 
 /* --------------------------------------------------------------------- paths */
@@ -184,8 +181,6 @@ static const char *const early[] = {
     "libnvidia-ptxjitcompiler.so.1",
     "libnvidia-nvvm.so.4",
 };
-/* The same for products of f16 (be_cuda_lt.c takes the first it finds). */
-static const char *const early_f16[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
 struct paths {
     const char *list[PATHS_MAX + DEVICES_MAX + 2];
@@ -248,11 +243,6 @@ static void open_libraries(const struct wrk_device *d)
 
     for (size_t i = 0; i < n; i++)
         (void)dlopen(early[i], RTLD_NOW | RTLD_LOCAL);
-    n = sizeof(early_f16) / sizeof(early_f16[0]);
-    if (d->compute && strcmp(d->compute, "f16") == 0 &&
-        !(d->library && strcmp(d->library, "off") == 0))
-        for (size_t i = 0; i < n && !dlopen(early_f16[i], RTLD_NOW | RTLD_LOCAL); i++)
-            ;
     if (jit_on(d))
         warm_compiler();
 }
@@ -271,8 +261,11 @@ static void open_device(void *user)
     wrk_device_export(o->d);
     setenv("CUDA_CACHE_DISABLE", "1", 1); /* it would want to write below a home */
     open_libraries(o->d);
-    if (be_ctx_new(&o->be, &opts, o->why) != RC_OK)
-        o->be = NULL;
+    if (be_ctx_new(&o->be, &opts, o->why) == RC_OK)
+        return;
+    o->be = NULL;
+    if (o->why->code == RC_NOT_FOUND) /* to a client that means: no such model */
+        o->why->code = RC_UNSUPPORTED;
 }
 
 enum rc wrk_device_enter(const struct wrk_device *d, const struct wrk_enter *in,

@@ -16,7 +16,7 @@
 /* Borrowed texts; NULL or 0 = the backend's default. */
 struct wrk_device {
     const char *backend; /* NULL = "cpu" */
-    const char *compute, *library, *jit, *jit_cache_dir, *cuda_library, *nvrtc_library;
+    const char *compute, *jit, *jit_cache_dir, *cuda_library, *nvrtc_library;
     uint64_t device, workspace_bytes, jit_cache_bytes;
 };
 

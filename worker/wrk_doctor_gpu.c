@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "cuda/be_cuda_drv.h"
-#include "cuda/be_cuda_lt.h"
 
 struct trial {
     enum wrk_sandbox_mode mode;
@@ -83,26 +82,6 @@ static void one_device(const struct wrk_device *d, const struct be_cuda_drv *drv
                        (uint64_t)i == d->device ? "; option 'device' names it" : "");
 }
 
-static void library(const struct wrk_device *d, const struct be_cuda_drv *drv)
-{
-    struct rc_err err = RC_ERR_INIT;
-    struct be_cuda_lt *lt = NULL;
-    cu_ctx cu = NULL;
-    int dev = 0;
-
-    if (drv->device_get(&dev, (int)d->device) != 0 || drv->primary_retain(&cu, dev) != 0 ||
-        drv->ctx_set(cu) != 0)
-        wrk_doctor_say("gpu context", found(d, false), "a context cannot be made on device %llu",
-                       (unsigned long long)d->device);
-    else if (be_cuda_lt_open(&lt, &err) == RC_OK)
-        wrk_doctor_say("gpu library", WRK_FOUND_NOTE, "%s: found, not used by this build",
-                       be_cuda_lt_name(lt));
-    else
-        wrk_doctor_say("gpu library", WRK_FOUND_NOTE,
-                       "%s; optional: package libcublas-12-x or pip's nvidia-cublas-cu12", err.msg);
-    be_cuda_lt_close(&lt);
-}
-
 static void compiler(const struct wrk_device *d)
 {
     bool jit = d->jit && strcmp(d->jit, "off") != 0;
@@ -157,7 +136,6 @@ static int facts(void *arg)
                               "package libnvidia-compute or nvidia-driver-libs");
     }
     compiler(d);
-    library(d, drv);
     return 0;
 }
 

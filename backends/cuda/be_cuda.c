@@ -109,10 +109,12 @@ static enum rc choose_compute(struct be_cuda_ctx *c, const char *want, struct rc
     if (!want || strcmp(want, "exact_f32") == 0)
         return RC_OK;
     c->f16 = strcmp(want, "f16") == 0;
-    c->tf32 = strcmp(want, "tf32") == 0;
-    if (!c->f16 && !c->tf32)
-        return rc_fail_what(err, RC_INVALID, "compute",
-                            "compute '%s': expected exact_f32, tf32 or f16", want);
+    if (strcmp(want, "tf32") == 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, "compute",
+                            "compute 'tf32' has no kernels in this build: use exact_f32 or f16");
+    if (!c->f16)
+        return rc_fail_what(err, RC_INVALID, "compute", "compute '%s': expected exact_f32 or f16",
+                            want);
     return RC_OK;
 }
 
@@ -191,10 +193,7 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
         .device_bytes = c->device_bytes,
     };
     snprintf(out->kernels, sizeof(out->kernels), "sm_%u", c->arch);
-    snprintf(out->f32_gemm, sizeof(out->f32_gemm), "%s",
-             c->f16    ? "f16"
-             : c->tf32 ? "tf32"
-                       : "exact_f32");
+    snprintf(out->f32_gemm, sizeof(out->f32_gemm), "%s", c->f16 ? "f16" : "exact_f32");
     snprintf(out->device, sizeof(out->device), "%s", c->device_name);
 }
 

@@ -46,14 +46,16 @@ static void line(struct sup_doctor *d, const char *s, size_t n, enum sup_finding
 void sup_doctor_worker(struct sup_doctor *d, const struct sup_conf *c)
 {
     bool strict = strcmp(c->sandbox, "strict") == 0;
-    char path[4096], *text = NULL, word[6][4200];
+    char path[4096], *text = NULL, word[5][4200];
     char *argv[12] = {(char *)"inferd-worker", (char *)"--doctor", (char *)"--sandbox=strict"};
     const struct {
         const char *name, *value;
     } words[] = {
-        {"backend", c->backend},           {"compute", c->compute},
-        {"library", c->library},           {"jit", c->jit},
-        {"cuda-library", c->cuda_library}, {"nvrtc-library", c->nvrtc_library},
+        {"backend", c->backend},
+        {"compute", c->compute},
+        {"jit", c->jit},
+        {"cuda-library", c->cuda_library},
+        {"nvrtc-library", c->nvrtc_library},
     };
     size_t n_argv = 3;
     char device[32];

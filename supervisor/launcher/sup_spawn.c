@@ -169,7 +169,6 @@ static void make_words(struct words *w, const struct sup_conf *c, bool probe)
     word(w, "--device=%llu", (unsigned long long)c->device);
     word(w, "--workspace-bytes=%llu", (unsigned long long)c->workspace_mb << 20);
     word_of(w, "compute", c->compute);
-    word_of(w, "library", c->library);
     word_of(w, "jit", c->jit);
     word_of(w, "jit-cache-dir", c->jit_cache_dir);
     word(w, "--jit-cache-bytes=%llu", (unsigned long long)c->jit_cache_bytes);

@@ -5,14 +5,13 @@
 
 /* Reference arithmetic is f32; what differs is the order of sums. The bound asked
  * is 2e-3; these are what a right implementation reaches, with room. */
-#define TOL_F32 test_tol(2e-4, 3e-2, 6e-2)
-#define TOL_F16_KV       \
-    test_tol(3e-2, 5e-2, \
-             8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
-#define TOL_NORM test_tol(1e-4, 1e-2, 6e-2) /* relative, of the residual stream */
-#define GAP                                                                                       \
-    test_tol(2e-3, 6e-2, 1.2e-1) /* a greedy run may part where the reference itself is undecided \
-                                  */
+#define TOL_F32 test_tol(2e-4, 6e-2)
+#define TOL_F16_KV \
+    test_tol(3e-2, 8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
+#define TOL_NORM test_tol(1e-4, 2e-2) /* relative, of the residual stream */
+#define GAP                                                                                 \
+    test_tol(2e-3, 1.2e-1) /* a greedy run may part where the reference itself is undecided \
+                            */
 
 static struct be_ctx *be;
 

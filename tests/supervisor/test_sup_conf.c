@@ -105,7 +105,7 @@ static void what_only_a_gpu_can_do_is_refused_for_the_processor(void **state)
     } table[] = {
         {"{\"kv_dtype\":\"q8_0\"}", "kv_dtype"},
         {"{\"jit\":\"guarded\"}", "jit"},
-        {"{\"compute\":\"tf32\"}", "compute"},
+        {"{\"compute\":\"f16\"}", "compute"},
         {"{\"device\":1}", "device"},
     };
     struct rc_err err = RC_ERR_INIT;
