@@ -56,7 +56,20 @@ static uint64_t part_row(const struct be_cuda_layer *l, uint32_t n_heads, uint32
     return (uint64_t)n_heads * n_splits * (l->head_dim + 2ull) * sizeof(float);
 }
 
-/* While a model loads: room for its longest context, within PART_BYTES. */
+/* At most PART_BYTES, or half of what a bounded workspace has left: with less room sequences go in
+ * smaller runs or through the one-pass kernels, which give the same bits. */
+static uint64_t part_cap(const struct be_cuda_ctx *c)
+{
+    uint64_t used = c->mem[BE_CUDA_WORK] - c->part.n, left;
+
+    if (c->workspace_limit == 0)
+        return PART_BYTES;
+    left = c->workspace_limit > used ? (c->workspace_limit - used) / 2 : 0;
+    left -= left % BE_CUDA_ALIGN;
+    return left < PART_BYTES ? left : PART_BYTES;
+}
+
+/* While a model loads: room for its longest context, within part_cap. */
 static enum rc reserve(struct be_cuda_ctx *c, const struct be_attention_args *a,
                        const struct be_cuda_layer *l, struct rc_err *err)
 {
@@ -71,8 +84,8 @@ static enum rc reserve(struct be_cuda_ctx *c, const struct be_attention_args *a,
     want = a->q->cap_rows *
            (part_row(l, a->n_heads, pow2((uint32_t)((ctx + KX_SPLIT - 1) / KX_SPLIT))) +
             3 * BE_CUDA_ALIGN);
-    if (want > PART_BYTES)
-        want = PART_BYTES;
+    if (want > part_cap(c))
+        want = part_cap(c);
     /* one-pass kernels keep a row's sums here when out is f16 */
     if (c->f16 && want < (uint64_t)a->q->cap_rows * a->q->n_cols * sizeof(float))
         want = (uint64_t)a->q->cap_rows * a->q->n_cols * sizeof(float);
