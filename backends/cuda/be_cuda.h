@@ -18,7 +18,7 @@
 #include "be_cuda_drv.h"
 #include "be_impl.h"
 #include "be_kargs.h"
-#include "be_kir.h"
+#include "be_kplan.h"
 
 #define BE_CUDA_ALIGN 256u
 #define BE_CUDA_CMDS 2048u        /* commands of one list */
@@ -44,9 +44,6 @@ struct be_cuda_mem {
     struct be_cuda_block *block;
 };
 
-/* classes of a product by its rows: 1, 2-8, 9-64, 65 and more */
-enum be_cuda_lin { BE_CL_MV, BE_CL_EXT, BE_CL_MM, BE_CL_BIG, BE_CL_COUNT };
-
 struct be_cuda_fn {
     const struct be_kentry *e;
     cu_fn fn;
@@ -71,10 +68,13 @@ struct be_weight {
     uint32_t n_planes;
     struct be_cuda_mem plane[4];
     struct be_cuda_mem vec; /* BE_USE_VECTOR: f32 */
+    /* what the planner named for this matrix; of numerics but exact, NULL: none */
+    struct be_cuda_fn *lin[BE_KNUM_COUNT][BE_KCLASS_COUNT][2]; /* [numerics][class][geglu] */
+    struct be_cuda_fn *embed;
     /* run-time compiled kernels of this shape, by class and gate (be_cuda_jit.c) */
     bool jit_wanted[2];
     uint32_t jit_gen;
-    struct be_cuda_fn *jit[BE_CL_COUNT][2];
+    struct be_cuda_fn *jit[BE_KCLASS_COUNT][2];
 };
 
 struct be_cuda_layer {
@@ -230,13 +230,7 @@ struct be_cuda_ctx {
     uint32_t n_fns;
     struct be_cuda_fn *k[BE_CK_COUNT];
     struct be_cuda_packed packed[BE_CUDA_PACKED];
-    struct be_cuda_fn *merge;                                 /* attention partials */
-    struct be_cuda_fn *lin[BE_KSTAT_FORMATS][BE_CL_COUNT][2]; /* [format][class][geglu] */
-    struct be_cuda_fn
-        *fast[BE_KSTAT_FORMATS][BE_CL_COUNT][2]; /* f16 rows on tensor cores, or NULL */
-    bool lin_loaded[BE_KSTAT_FORMATS];
-    struct be_cuda_fn *embed[BE_KSTAT_FORMATS];
-    struct be_cuda_fn *repack[BE_KSTAT_FORMATS];
+    struct be_cuda_fn *merge; /* attention partials */
 
     struct be_cuda_list list;
     struct be_cuda_stage stage;
@@ -268,8 +262,6 @@ static inline uint64_t be_cuda_up(uint64_t n)
 
 /* Place of a type in BE_DTYPE_MAP; BE_KSTAT_FORMATS when unknown. */
 unsigned be_cuda_fmt(enum be_dtype t);
-/* Its word in kernel names: "q4_k". */
-const char *be_cuda_fmt_word(enum be_dtype t);
 
 /* ---- be_cuda.c */
 /* Judges a driver's answer; a sticky error loses the context. */
@@ -287,12 +279,13 @@ void be_cuda_host_free(struct be_cuda_ctx *c, void *p);
 void be_cuda_mem_end(struct be_cuda_ctx *c); /* whatever is left */
 
 /* ---- be_cuda_mod.c */
-/* The loaded function of a catalog entry. Errors: RC_NOT_FOUND no such entry or artifact. */
-enum rc be_cuda_fn_get(struct be_cuda_ctx *c, const char *name, struct be_cuda_fn **out,
-                       struct rc_err *err);
-/* The same for an entry that may be absent from the catalog: *out NULL then. */
-enum rc be_cuda_fn_try(struct be_cuda_ctx *c, const char *name, struct be_cuda_fn **out,
-                       struct rc_err *err);
+/* The kernel that the planner names for r on this device (r->arch is not read), loaded.
+ * Errors: RC_UNSUPPORTED no such kernel, or no artifact of it in this build; RC_INTERNAL asked for
+ * after the seal. */
+enum rc be_cuda_fn_plan(struct be_cuda_ctx *c, const struct be_kplan_req *r,
+                        struct be_cuda_fn **out, struct rc_err *err);
+/* The loaded function of that entry or of a copy of it; NULL: none. */
+struct be_cuda_fn *be_cuda_fn_of(struct be_cuda_ctx *c, const struct be_kentry *e);
 enum rc be_cuda_mod_init(struct be_cuda_ctx *c, struct rc_err *err);
 void be_cuda_mod_end(struct be_cuda_ctx *c);
 
@@ -398,13 +391,13 @@ enum rc be_cuda_jit_want(struct be_cuda_ctx *c, struct be_weight *w, bool glu, s
 /* Compiles, checks and times what is wanted. Mode exact: fails the load. */
 enum rc be_cuda_jit_run(struct be_cuda_ctx *c, struct rc_err *err);
 /* The winner, or NULL. */
-struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, enum be_cuda_lin cls,
+struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, enum be_kclass cls,
                                   bool glu);
 
 /* ---- be_cuda_linear.c */
 enum rc be_cuda_linear(struct be_ctx *, const struct be_linear_args *, struct rc_err *);
-/* Loads the kernels a matrix of this stored type needs. */
-enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct rc_err *err);
+/* Loads the kernels that products of this matrix need. */
+enum rc be_cuda_linear_load(struct be_cuda_ctx *c, struct be_weight *w, struct rc_err *err);
 /* Room for quantized rows of a tensor of this shape. */
 enum rc be_cuda_act_reserve(struct be_cuda_ctx *c, uint32_t cap_rows, uint32_t n_cols,
                             struct rc_err *err);
@@ -413,10 +406,6 @@ enum rc be_cuda_act_reserve(struct be_cuda_ctx *c, uint32_t cap_rows, uint32_t n
 enum rc be_cuda_attention(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
 enum rc be_cuda_attention_packed(struct be_ctx *, const struct be_attention_packed_args *,
                                  struct rc_err *);
-
-/* Is head_dim one the kernel takes? */
-enum rc be_cuda_check_head(const struct be_cuda_fn *f, uint32_t head_dim, const char *op,
-                           struct rc_err *err);
 
 /* ---- be_cuda_rows.c */
 enum rc be_cuda_embed(struct be_ctx *, const struct be_embed_args *, struct rc_err *);

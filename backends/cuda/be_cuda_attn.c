@@ -8,7 +8,6 @@
  */
 #include "be_cuda.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define PART_BYTES ((uint64_t)64 << 20) /* most memory for partial results */
@@ -21,18 +20,6 @@ static enum rc check_heads(const char *op, uint32_t n_heads, uint32_t n_kv_heads
         (uint64_t)n_heads * head_dim > 1u << 20)
         return rc_fail(err, RC_INVALID, "%s: %u query heads over %u KV heads of %u", op, n_heads,
                        n_kv_heads, head_dim);
-    return RC_OK;
-}
-
-enum rc be_cuda_check_head(const struct be_cuda_fn *f, uint32_t head_dim, const char *op,
-                           struct rc_err *err)
-{
-    const struct be_kdim *d = &f->e->desc.head_dim;
-
-    if (d->max > 0 && (head_dim < d->min || head_dim > d->max || (d->mult && head_dim % d->mult)))
-        return rc_fail(err, RC_UNSUPPORTED,
-                       "%s: heads of %u, expected %u to %u in steps of %u on this device", op,
-                       head_dim, d->min, d->max, d->mult);
     return RC_OK;
 }
 
@@ -276,8 +263,11 @@ enum rc be_cuda_attention(struct be_ctx *ctx, const struct be_attention_args *a,
 static enum rc packed_fn(struct be_cuda_ctx *c, uint32_t head_dim, uint32_t type,
                          struct be_cuda_fn **out, struct rc_err *err)
 {
+    struct be_kplan_req r = {.op = BE_KOP_ATTN_PACKED,
+                             .act = type == KX_F16 ? BE_KACT_F16 : BE_KACT_F32,
+                             .head_dim = head_dim,
+                             .open = true}; /* any number of heads */
     struct be_cuda_packed *p = NULL;
-    char name[64];
     enum rc rc;
 
     for (size_t i = 0; i < BE_CUDA_PACKED && !p; i++)
@@ -287,13 +277,10 @@ static enum rc packed_fn(struct be_cuda_ctx *c, uint32_t head_dim, uint32_t type
         *out = p->fn;
         return RC_OK;
     }
-    snprintf(name, sizeof(name), "kx_attn_packed_d%u_%s", head_dim, type == KX_F16 ? "f16" : "f32");
-    if ((rc = be_cuda_fn_try(c, name, out, err)) != RC_OK)
+    if ((rc = be_cuda_fn_plan(c, &r, out, err)) != RC_OK) {
+        rc_wrap(err, "attention_packed");
         return rc;
-    if (!*out && (rc = be_cuda_fn_get(c, "kx_attn_packed_any_f32", out, err)) != RC_OK)
-        return rc;
-    if ((rc = be_cuda_check_head(*out, head_dim, "attention_packed", err)) != RC_OK)
-        return rc;
+    }
     if (p)
         *p = (struct be_cuda_packed){head_dim, type, *out};
     return RC_OK;

@@ -13,7 +13,6 @@
 
 #include "be_kconf.h"
 #include "be_kjit.h"
-#include "be_kplan.h"
 
 #define LAUNCHES 16 /* of one timing */
 
@@ -255,12 +254,13 @@ static enum rc timing(void *user, const struct be_kentry *e, void *fn, double *o
 {
     struct be_cuda_jit *t = user;
     struct be_cuda_ctx *c = t->c;
-    struct be_cuda_fn *f = fn ? &((struct compiled *)fn)->fn : NULL;
+    struct be_cuda_fn *f = fn ? &((struct compiled *)fn)->fn : be_cuda_fn_of(c, e);
     float ms = 0;
     enum rc rc;
 
-    if ((!f && (rc = be_cuda_fn_get(c, e->name, &f, err)) != RC_OK) ||
-        (!t->mem && (rc = timing_begin(t, &t->shape, err)) != RC_OK) ||
+    if (!f) /* what is wanted was planned, so it is loaded */
+        return rc_fail(err, RC_INTERNAL, "kernel '%s' is not loaded", e->name);
+    if ((!t->mem && (rc = timing_begin(t, &t->shape, err)) != RC_OK) ||
         (rc = be_cuda_do(c, c->d->event_record(t->t0, c->stream), "timing", err)) != RC_OK)
         return rc;
     for (int i = 0; i < LAUNCHES; i++)
@@ -381,8 +381,8 @@ enum rc be_cuda_jit_want(struct be_cuda_ctx *c, struct be_weight *w, bool glu, s
     if (!t || c->base.sealed || w->jit_wanted[glu])
         return RC_OK;
     w->jit_wanted[glu] = true;
-    for (int k = 0; k < BE_CL_COUNT; k++) {
-        struct be_cuda_fn *f = c->lin[be_cuda_fmt(w->stored)][k][glu];
+    for (int k = 0; k < BE_KCLASS_COUNT; k++) {
+        struct be_cuda_fn *f = w->lin[BE_KNUM_EXACT][k][glu];
         struct be_kplan_req r;
         struct be_kentry exact;
 
@@ -413,7 +413,7 @@ enum rc be_cuda_jit_run(struct be_cuda_ctx *c, struct rc_err *err)
     return rc;
 }
 
-struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, enum be_cuda_lin cls,
+struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, enum be_kclass cls,
                                   bool glu)
 {
     struct be_cuda_jit *t = c->jit;
@@ -423,8 +423,8 @@ struct be_cuda_fn *be_cuda_jit_fn(struct be_cuda_ctx *c, struct be_weight *w, en
     if (w->jit_gen != t->gen) { /* once per matrix and run */
         memset(w->jit, 0, sizeof(w->jit));
         for (int g = 0; g < 2; g++)
-            for (int k = 0; w->jit_wanted[g] && k < BE_CL_COUNT; k++) {
-                const struct be_kentry *base = c->lin[be_cuda_fmt(w->stored)][k][g]->e;
+            for (int k = 0; w->jit_wanted[g] && k < BE_KCLASS_COUNT; k++) {
+                const struct be_kentry *base = w->lin[BE_KNUM_EXACT][k][g]->e;
                 struct be_kplan_req r = request(c, w, base, g);
                 struct be_kentry exact;
                 struct compiled *fn = NULL;

@@ -41,28 +41,28 @@ static enum rc check_desc(const struct be_kv_desc *d, struct rc_err *err)
     return RC_OK;
 }
 
-/* The kernels of one layer: made for its head size, else the one for any. */
-static enum rc load_kernels(struct be_cuda_ctx *c, enum be_dtype dtype, struct be_cuda_layer *l,
-                            struct rc_err *err)
+/* The kernels of one layer; how many heads of queries share its keys is not known yet. */
+static enum rc load_kernels(struct be_cuda_ctx *c, enum be_dtype dtype, uint32_t i,
+                            struct be_cuda_layer *l, struct rc_err *err)
 {
-    static const char *const phase[2] = {"pass", "split"};
-    const char *t = dtype == BE_F16 ? "f16" : dtype == BE_F32 ? "f32" : "q8_0";
-    struct be_cuda_fn **fn[2] = {&l->pass, &l->split};
-    char name[64];
+    struct be_kplan_req r = {.op = BE_KOP_ATTN,
+                             .kv_dtype = dtype,
+                             .head_dim = l->head_dim,
+                             .kv_heads = l->n_kv_heads,
+                             .open = true};
     enum rc rc;
 
-    for (int i = 0; i < 2; i++) {
-        snprintf(name, sizeof(name), "kx_attn_d%u_%s_%s", l->head_dim, t, phase[i]);
-        if ((rc = be_cuda_fn_try(c, name, fn[i], err)) != RC_OK)
-            return rc;
-        if (*fn[i])
-            continue;
-        snprintf(name, sizeof(name), "kx_attn_any_%s_%s", t, phase[i]);
-        if ((rc = be_cuda_fn_get(c, name, fn[i], err)) != RC_OK ||
-            (rc = be_cuda_check_head(*fn[i], l->head_dim, "KV cache", err)) != RC_OK)
-            return rc;
-    }
-    return be_cuda_fn_get(c, "kx_attn_merge", &c->merge, err);
+    if ((rc = be_cuda_fn_plan(c, &r, &l->pass, err)) != RC_OK)
+        goto out;
+    r.split = true;
+    if ((rc = be_cuda_fn_plan(c, &r, &l->split, err)) != RC_OK)
+        goto out;
+    r = (struct be_kplan_req){.op = BE_KOP_ATTN_MERGE, .head_dim = l->head_dim, .open = true};
+    rc = be_cuda_fn_plan(c, &r, &c->merge, err);
+out:
+    if (rc != RC_OK)
+        rc_wrap(err, "KV layer %u", i);
+    return rc;
 }
 
 static void layout(struct be_kv *kv, const struct be_kv_desc *d, uint64_t end[BE_KV_CLASSES])
@@ -107,7 +107,7 @@ enum rc be_cuda_kv_new(struct be_ctx *ctx, const struct be_kv_desc *d, struct be
     kv->dtype = d->dtype;
     layout(kv, d, end);
     for (uint32_t i = 0; i < d->n_layers; i++)
-        if ((rc = load_kernels(c, d->dtype, &kv->layers[i], err)) != RC_OK)
+        if ((rc = load_kernels(c, d->dtype, i, &kv->layers[i], err)) != RC_OK)
             goto out;
     for (uint32_t i = 0; i < d->n_classes; i++) {
         uint64_t n_bytes;

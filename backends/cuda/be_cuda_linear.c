@@ -1,9 +1,9 @@
 /* be_cuda_linear.c - be_linear on the device: out = epi(x W^T + b), up to three parts.
  *
- * Parts of one weight format are one launch; which kernel depends on the rows alone
- * (1, 2-8, 9-64, 65 and more) and all give the same bits. For quantized weights x is made int8
- * once, by the norm that wrote it when that norm is in this list, and again only after x has
- * changed. Tests: tests/backends/test_be_cuda_linear.c
+ * Parts of one weight format are one launch. Which kernel is planned when the weight is loaded
+ * (be_kplan.h), one for each class of rows (1, 2-8, 9-64, 65 and more); all give the same bits. For
+ * quantized weights x is made int8 once, by the norm that wrote it when that norm is in this list,
+ * and again only after x has changed. Tests: tests/backends/test_be_cuda_linear.c
  */
 #include "be_cuda.h"
 
@@ -31,62 +31,32 @@ static uint32_t out_type(const struct be_cuda_ctx *c, const struct be_tensor *ou
     return c->f16 && out->n_cols <= BE_CUDA_F16_COLS ? KX_F16 : KX_F32;
 }
 
-static enum be_cuda_lin class_of(uint32_t n)
+/* Every row class, alone and as a gated pair. Numerics other than exact have other bits: which of
+ * them serves depends on the type of x alone, never on the number of rows; the planner has them for
+ * all classes of a weight or for none. */
+enum rc be_cuda_linear_load(struct be_cuda_ctx *c, struct be_weight *w, struct rc_err *err)
 {
-    return n == 1 ? BE_CL_MV : n <= 8 ? BE_CL_EXT : n <= 64 ? BE_CL_MM : BE_CL_BIG;
-}
+    int enc = enc_of(w->stored);
+    struct be_kplan_req r = {
+        .op = BE_KOP_LINEAR, .wfmt = w->stored, .k = (uint32_t)w->n_cols, .n = (uint32_t)w->n_rows};
 
-/* Kernels are right for any number of rows, so a class without one of its own takes
- * a neighbour's. Tensor-core products of halves have other bits than exact ones: which of the
- * two serves depends on the type of x alone, never on the number of rows. */
-static enum rc load_classes(struct be_cuda_ctx *c, enum be_dtype stored, bool glu,
-                            const char *const words[BE_CL_COUNT],
-                            struct be_cuda_fn *out[BE_CL_COUNT], struct rc_err *err)
-{
-    char name[64];
-    enum rc rc;
+    for (int i = 0; i < BE_KNUM_COUNT * BE_KCLASS_COUNT * 2; i++) {
+        int glu = i % 2, cls = i / 2 % BE_KCLASS_COUNT;
+        struct be_cuda_fn *f = NULL;
+        enum rc rc;
 
-    for (int k = 0; k < BE_CL_COUNT; k++) {
-        snprintf(name, sizeof(name), "kx_linear_%s_%s%s", be_cuda_fmt_word(stored), words[k],
-                 glu ? "_geglu" : "");
-        if ((rc = be_cuda_fn_try(c, name, &out[k], err)) != RC_OK)
+        r.numerics = (enum be_knum)(i / 2 / BE_KCLASS_COUNT);
+        r.epi = glu ? BE_EPI_GEGLU : BE_EPI_NONE;
+        r.rows = be_kplan_class_rows((enum be_kclass)cls);
+        if (r.numerics == BE_KNUM_FAST && !c->f16)
+            continue;
+        if ((rc = be_cuda_fn_plan(c, &r, &f, err)) != RC_OK) {
+            rc_wrap(err, "tensor '%s'", w->name);
             return rc;
-    }
-    for (int k = 1; k < BE_CL_COUNT; k++)
-        out[k] = out[k] ? out[k] : out[k - 1];
-    for (int k = BE_CL_COUNT - 1; k-- > 0;)
-        out[k] = out[k] ? out[k] : out[k + 1];
-    return RC_OK;
-}
-
-enum rc be_cuda_linear_load(struct be_cuda_ctx *c, enum be_dtype stored, struct rc_err *err)
-{
-    static const char *const exact[BE_CL_COUNT] = {"mv", "ext", "mm", "big"};
-    static const char *const fast[BE_CL_COUNT] = {"fast_few", "fast_few", "fast_few", "fast_mm"};
-    unsigned fmt = be_cuda_fmt(stored);
-    int enc = enc_of(stored);
-    enum rc rc;
-
-    if (c->lin_loaded[fmt])
-        return RC_OK;
-    for (int glu = 0; glu < 2; glu++) {
-        struct be_cuda_fn *fn[BE_CL_COUNT] = {NULL}, *quick[BE_CL_COUNT] = {NULL};
-
-        if (enc < 0 && c->f16 && (rc = load_classes(c, stored, glu, fast, quick, err)) != RC_OK)
-            return rc;
-        if ((rc = load_classes(c, stored, glu, exact, fn, err)) != RC_OK)
-            return rc;
-        if (!fn[0]) {
-            c->ks.missing_artifacts++;
-            return rc_fail(err, RC_UNSUPPORTED, "no kernel multiplies %s%s on this device",
-                           be_dtype_name(stored), glu ? " with a gate" : "");
         }
-        for (int k = 0; k < BE_CL_COUNT; k++) {
-            c->lin[fmt][k][glu] = fn[k];
-            c->fast[fmt][k][glu] = quick[k];
-        }
+        if (f->e->desc.numerics == r.numerics)
+            w->lin[r.numerics][cls][glu] = f;
     }
-    c->lin_loaded[fmt] = true;
     if (enc >= 0 && !c->act[enc].wanted) {
         c->act[enc].wanted = true;
         return be_cuda_act_reserve(c, 0, 0, err);
@@ -203,26 +173,30 @@ static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsign
 
 /* ------------------------------------------------------------------- products */
 
-/* The run-time compiled winner of a single product or gated pair, else the bundled kernel. */
+static struct be_cuda_fn *planned(const struct be_linear_args *a, const struct be_weight *w)
+{
+    enum be_kclass cls = be_kplan_class(a->n);
+    bool glu = a->epi == BE_EPI_GEGLU;
+    struct be_cuda_fn *fast = w->lin[BE_KNUM_FAST][cls][glu];
+
+    return fast && a->x->type == KX_F16 ? fast : w->lin[BE_KNUM_EXACT][cls][glu];
+}
+
+/* The run-time compiled winner of a single exact product or gated pair, else the planned one. */
 static enum rc choose(struct be_cuda_ctx *c, const struct be_linear_args *a, uint32_t part,
                       uint32_t n_parts, struct be_cuda_fn **out, struct rc_err *err)
 {
     struct be_weight *w = (struct be_weight *)a->part[part].w; /* remembers its winners */
     bool glu = a->epi == BE_EPI_GEGLU;
-    enum be_cuda_lin cls = class_of(a->n);
-    struct be_cuda_fn *jit = NULL, *fast = c->fast[be_cuda_fmt(w->stored)][cls][glu];
+    struct be_cuda_fn *f = planned(a, w), *jit = NULL;
     enum rc rc;
 
-    if (fast && a->x->type == KX_F16) {
-        *out = fast;
-        return RC_OK;
-    }
-    if (c->jit && (glu || n_parts == 1)) {
+    if (c->jit && f->e->desc.numerics == BE_KNUM_EXACT && (glu || n_parts == 1)) {
         if ((rc = be_cuda_jit_want(c, w, glu, err)) != RC_OK)
             return rc;
-        jit = be_cuda_jit_fn(c, w, cls, glu);
+        jit = be_cuda_jit_fn(c, w, be_kplan_class(a->n), glu);
     }
-    *out = jit ? jit : c->lin[be_cuda_fmt(w->stored)][cls][glu];
+    *out = jit ? jit : f;
     return RC_OK;
 }
 
@@ -359,7 +333,21 @@ static enum rc mixed_gate(struct be_cuda_ctx *c, const struct be_linear_args *a,
     return RC_OK;
 }
 
-/* Parts of one format and output type go together, in the order of the first of each. */
+/* Can part j go with part i: one format, output type and kernel, which is not made for the shape of
+ * one of them? */
+static bool joins(const struct be_cuda_ctx *c, const struct be_linear_args *a, uint32_t i,
+                  uint32_t j)
+{
+    const struct be_weight *wi = a->part[i].w, *wj = a->part[j].w;
+    const struct be_cuda_fn *f = planned(a, wi);
+
+    if (i == j || a->epi == BE_EPI_GEGLU)
+        return wi->stored == wj->stored;
+    return wi->stored == wj->stored && f == planned(a, wj) && f->route == BE_KROUTE_BUCKET &&
+           out_type(c, a->part[i].out, a->epi) == out_type(c, a->part[j].out, a->epi);
+}
+
+/* Parts that can go together do, in the order of the first of each. */
 enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struct rc_err *err)
 {
     struct be_cuda_ctx *c = be_cuda(ctx);
@@ -377,9 +365,7 @@ enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struc
         uint32_t part[3], n = 0;
 
         for (uint32_t j = i; j < a->n_parts; j++)
-            if (!done[j] && a->part[j].w->stored == a->part[i].w->stored &&
-                (a->epi == BE_EPI_GEGLU ||
-                 out_type(c, a->part[j].out, a->epi) == out_type(c, a->part[i].out, a->epi))) {
+            if (!done[j] && joins(c, a, i, j)) {
                 part[n++] = j;
                 done[j] = true;
             }

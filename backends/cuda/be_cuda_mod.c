@@ -1,9 +1,10 @@
-/* be_cuda_mod.c - catalog entries become functions on the device.
+/* be_cuda_mod.c - what the planner names becomes a function on the device.
  *
- * A library's PTX is taken from the embedded artifacts, the newest this device can
- * run, and compiled by the driver when the first kernel of it is asked for. All of
- * that happens while a model loads: after the seal it is refused and counted.
- * Tests: tests/backends/test_be_cuda_mem.c
+ * No file of this room knows a kernel's name: each says what it has to compute (be_kplan_req), and
+ * keeps the function. A library's PTX is taken from the embedded artifacts, the newest this device
+ * can run, and compiled by the driver when the first kernel of it is asked for. All of that happens
+ * while a model loads: after the seal it is refused and counted. Tests:
+ * tests/backends/test_be_cuda_mem.c
  */
 #include "be_cuda.h"
 
@@ -46,42 +47,26 @@ static enum rc lib_load(struct be_cuda_ctx *c, const struct be_kart *a, cu_mod *
     return RC_OK;
 }
 
-static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct be_cuda_fn **out,
-                       struct rc_err *err)
+struct be_cuda_fn *be_cuda_fn_of(struct be_cuda_ctx *c, const struct be_kentry *e)
 {
-    bool exact = be_kplan_is_exact(e);
-    struct be_kplan_req req = {.op = e->desc.op, .arch = c->arch};
-    struct be_kplan plan = {.bucket = exact ? NULL : e, .exact = exact ? e : NULL};
-    struct be_kroute_env env = {0}; /* the embedded set, nothing else */
-    struct be_kroute route;
-    struct be_cuda_fn *f;
+    for (uint32_t i = 0; i < c->n_fns; i++)
+        if (strcmp(c->fn[i].e->name, e->name) == 0)
+            return &c->fn[i];
+    return NULL;
+}
+
+/* What the route leads to. */
+static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kroute *route,
+                       struct be_cuda_fn **out, struct rc_err *err)
+{
+    const struct be_kentry *e = route->entry;
     cu_mod mod = NULL;
     cu_fn fn = NULL;
     enum rc rc;
 
-    for (uint32_t i = 0; i < c->n_fns; i++)
-        if (c->fn[i].e == e) {
-            *out = &c->fn[i];
-            return RC_OK;
-        }
-    if (c->base.sealed) {
-        c->ks.hot_compiles++;
-        return rc_fail_what(err, RC_INTERNAL, e->name,
-                            "kernel '%s' was not loaded before the context was sealed", e->name);
-    }
     if (c->n_fns == BE_CUDA_FNS)
         return rc_fail(err, RC_INTERNAL, "kernel '%s': more than %u of them", e->name, BE_CUDA_FNS);
-    if (e->min_arch > c->arch)
-        return rc_fail_what(err, RC_UNSUPPORTED, e->name,
-                            "kernel '%s' needs sm_%u, this device is sm_%u", e->name, e->min_arch,
-                            c->arch);
-    if ((rc = be_kroute_resolve(&env, &req, &plan, &route, &c->ks, err)) != RC_OK)
-        return rc;
-    if (!route.art)
-        return rc_fail_what(err, RC_UNSUPPORTED, e->name,
-                            "kernel '%s' of library '%s' has no artifact for sm_%u in this build",
-                            e->name, e->lib, c->arch);
-    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, route.art, &mod, err)) != RC_OK)
+    if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = lib_load(c, route->art, &mod, err)) != RC_OK)
         return rc;
     rc = be_cuda_do(c, c->d->mod_fn(&fn, mod, e->name), "finding a kernel", err);
     if (rc != RC_OK) {
@@ -89,55 +74,75 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kentry *e, struct 
         rc_wrap(err, "'%s' in library '%s'", e->name, e->lib);
         return rc;
     }
-    f = &c->fn[c->n_fns++];
-    *f = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = BE_CUDA_DYN};
-    f->route = route.kind;
-    *out = f;
+    *out = &c->fn[c->n_fns++];
+    **out = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = BE_CUDA_DYN, .route = route->kind};
     return RC_OK;
 }
 
-enum rc be_cuda_fn_get(struct be_cuda_ctx *c, const char *name, struct be_cuda_fn **out,
-                       struct rc_err *err)
+enum rc be_cuda_fn_plan(struct be_cuda_ctx *c, const struct be_kplan_req *r,
+                        struct be_cuda_fn **out, struct rc_err *err)
 {
-    const struct be_kentry *e = be_kcat_find(name);
+    struct be_kplan_req req = *r;
+    struct be_kroute_env env = {0}; /* the embedded set, nothing else */
+    struct be_kroute route;
+    struct be_kplan plan;
+    struct be_cuda_fn *f;
+    char text[256];
+    enum rc rc;
 
-    if (!e)
-        return rc_fail_what(err, RC_UNSUPPORTED, name, "kernel '%s' is not in the catalog", name);
-    return fn_load(c, e, out, err);
-}
-
-enum rc be_cuda_fn_try(struct be_cuda_ctx *c, const char *name, struct be_cuda_fn **out,
-                       struct rc_err *err)
-{
-    const struct be_kentry *e = be_kcat_find(name);
-
-    *out = NULL;
-    if (!e || e->min_arch > c->arch)
+    req.arch = c->arch;
+    be_kplan_make(be_kfamilies, &req, &plan);
+    if (plan.why != BE_KPLAN_OK) {
+        c->ks.missing_artifacts += plan.why == BE_KPLAN_MISSING_KERNEL;
+        be_kplan_text(&req, &plan, text, sizeof(text));
+        return rc_fail_what(err, RC_UNSUPPORTED, plan.name, "%s on sm_%u", text, c->arch);
+    }
+    if ((f = be_cuda_fn_of(c, plan.exact ? plan.exact : plan.bucket))) {
+        *out = f;
         return RC_OK;
-    return fn_load(c, e, out, err);
+    }
+    if (c->base.sealed) {
+        c->ks.hot_compiles++;
+        return rc_fail_what(err, RC_INTERNAL, plan.name,
+                            "kernel '%s' was not loaded before the context was sealed", plan.name);
+    }
+    if ((rc = be_kroute_resolve(&env, &req, &plan, &route, &c->ks, err)) != RC_OK)
+        return rc;
+    if (!route.art)
+        return rc_fail_what(err, RC_UNSUPPORTED, plan.name,
+                            "kernel '%s' has no artifact for sm_%u in this build", plan.name,
+                            c->arch);
+    if ((f = be_cuda_fn_of(c, route.entry))) {
+        *out = f;
+        return RC_OK;
+    }
+    return fn_load(c, &route, out, err);
 }
 
 enum rc be_cuda_mod_init(struct be_cuda_ctx *c, struct rc_err *err)
 {
-    static const char *const rows[BE_CK_COUNT] = {
-        [BE_CK_QUANT] = "kx_quant",
-        [BE_CK_RMS_NORM] = "kx_rms_norm",
-        [BE_CK_LAYER_NORM] = "kx_layer_norm",
-        [BE_CK_ROPE] = "kx_rope",
-        [BE_CK_ROPE_KV] = "kx_rope_kv",
-        [BE_CK_KV_WRITE] = "kx_kv_write",
-        [BE_CK_GATHER] = "kx_gather",
-        [BE_CK_SOFTCAP] = "kx_softcap",
-        [BE_CK_POOL] = "kx_pool",
-        [BE_CK_ARGMAX_PART] = "kx_argmax_part",
-        [BE_CK_ARGMAX] = "kx_argmax",
-        [BE_CK_SAMPLE_PART] = "kx_sample_part",
-        [BE_CK_SAMPLE] = "kx_sample",
+    /* for rows of any length and heads of any size */
+    static const struct be_kplan_req rows[BE_CK_COUNT] = {
+#define ROWS(o, ...) {.op = BE_KOP_##o, .open = true, __VA_ARGS__}
+        [BE_CK_QUANT] = ROWS(QUANT, .wfmt = BE_Q8_0),
+        [BE_CK_RMS_NORM] = ROWS(RMS_NORM),
+        [BE_CK_LAYER_NORM] = ROWS(LAYER_NORM),
+        [BE_CK_ROPE] = ROWS(ROPE),
+        [BE_CK_ROPE_KV] = ROWS(ROPE, .fused_kv = true),
+        [BE_CK_KV_WRITE] = ROWS(KV_WRITE),
+        [BE_CK_GATHER] = ROWS(GATHER),
+        [BE_CK_SOFTCAP] = ROWS(SOFTCAP),
+        [BE_CK_POOL] = ROWS(POOL),
+        [BE_CK_ARGMAX_PART] = ROWS(ARGMAX_PART),
+        [BE_CK_ARGMAX] = ROWS(ARGMAX),
+        [BE_CK_SAMPLE_PART] = ROWS(SAMPLE_PART),
+        [BE_CK_SAMPLE] = ROWS(SAMPLE),
+#undef ROWS
     };
     enum rc rc;
 
     for (int i = 0; i < BE_CK_COUNT; i++)
-        if ((rc = be_cuda_fn_get(c, rows[i], &c->k[i], err)) != RC_OK)
+        if ((rc = be_cuda_fn_plan(c, &rows[i], &c->k[i], err)) != RC_OK)
             return rc;
     return RC_OK;
 }

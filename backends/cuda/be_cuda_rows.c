@@ -48,7 +48,7 @@ enum rc be_cuda_embed(struct be_ctx *ctx, const struct be_embed_args *a, struct 
     k.out = a->out->mem.p;
     k.k = a->out->n_cols;
     k.out_t = out_type(c, a->out, a->accumulate ? a->out : NULL, NULL);
-    if ((rc = be_cuda_push(c, c->embed[be_cuda_fmt(a->table->stored)], &k, err)) == RC_OK)
+    if ((rc = be_cuda_push(c, a->table->embed, &k, err)) == RC_OK)
         be_cuda_wrote(c, a->out, k.out_t);
     return rc;
 }

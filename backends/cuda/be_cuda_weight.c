@@ -29,15 +29,6 @@ unsigned be_cuda_fmt(enum be_dtype t)
     return i < sizeof(order) / sizeof(order[0]) ? i : BE_KSTAT_FORMATS;
 }
 
-const char *be_cuda_fmt_word(enum be_dtype t)
-{
-    static const char *const words[] = {"f32",  "f16",  "q4_0", "q4_1", "q5_0", "q5_1",
-                                        "q8_0", "q4_k", "q5_k", "q6_k", "bf16"};
-    unsigned i = be_cuda_fmt(t);
-
-    return i < sizeof(words) / sizeof(words[0]) ? words[i] : "unknown";
-}
-
 bool be_cuda_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use)
 {
     return be_dtype_known((uint32_t)t) && use != 0 &&
@@ -231,12 +222,11 @@ static enum rc upload_floats(struct be_cuda_ctx *c, struct be_weight *w, const u
     return RC_OK;
 }
 
-static enum rc upload_blocks(struct be_cuda_ctx *c, struct be_weight *w, const uint8_t *src,
-                             struct rc_err *err)
+static enum rc upload_blocks(struct be_cuda_ctx *c, struct be_weight *w, struct be_cuda_fn *f,
+                             const uint8_t *src, struct rc_err *err)
 {
     uint64_t raw = w->n_cols / be_dtype_block(w->dtype) * be_dtype_block_bytes(w->dtype);
     uint64_t step = BE_CUDA_LOAD / raw;
-    struct be_cuda_fn *f = c->repack[be_cuda_fmt(w->stored)];
     struct kx_repack a = {.k = (kx_u)w->n_cols};
     enum rc rc;
 
@@ -262,23 +252,13 @@ static enum rc upload_blocks(struct be_cuda_ctx *c, struct be_weight *w, const u
     return RC_OK;
 }
 
-static enum rc load_fn(struct be_cuda_ctx *c, const char *stem, enum be_dtype t,
-                       struct be_cuda_fn **slot, struct rc_err *err)
-{
-    char name[64];
-
-    if (*slot)
-        return RC_OK;
-    snprintf(name, sizeof(name), "%s_%s", stem, be_cuda_fmt_word(t));
-    return be_cuda_fn_get(c, name, slot, err);
-}
-
 /* A matrix: its planes and the kernels that read them. */
 static enum rc matrix_new(struct be_cuda_ctx *c, struct be_weight *w,
                           const struct be_weight_desc *d, struct rc_err *err)
 {
-    unsigned fmt = be_cuda_fmt(w->stored);
     bool blocks = be_dtype_block(w->dtype) > 1;
+    struct be_kplan_req r = {.wfmt = w->stored, .k = (uint32_t)w->n_cols, .open = true};
+    struct be_cuda_fn *repack = NULL;
     struct be_klayout l;
     enum rc rc;
 
@@ -286,12 +266,13 @@ static enum rc matrix_new(struct be_cuda_ctx *c, struct be_weight *w,
         return rc_fail_what(err, RC_UNSUPPORTED, w->name,
                             "tensor '%s': %s with %llu columns has no layout on this device",
                             w->name, be_dtype_name(w->stored), (unsigned long long)w->n_cols);
-    if ((w->use & BE_USE_LINEAR) && (rc = be_cuda_linear_load(c, w->stored, err)) != RC_OK)
+    if ((w->use & BE_USE_LINEAR) && (rc = be_cuda_linear_load(c, w, err)) != RC_OK)
         return rc;
-    if ((w->use & BE_USE_EMBED) &&
-        (rc = load_fn(c, "kx_embed", w->stored, &c->embed[fmt], err)) != RC_OK)
+    r.op = BE_KOP_EMBED;
+    if ((w->use & BE_USE_EMBED) && (rc = be_cuda_fn_plan(c, &r, &w->embed, err)) != RC_OK)
         return rc;
-    if (blocks && (rc = load_fn(c, "kx_repack", w->stored, &c->repack[fmt], err)) != RC_OK)
+    r.op = BE_KOP_REPACK;
+    if (blocks && (rc = be_cuda_fn_plan(c, &r, &repack, err)) != RC_OK)
         return rc;
     for (; w->n_planes < l.n_planes; w->n_planes++)
         if ((rc = be_cuda_alloc(c, BE_CUDA_WEIGHT, w->n_rows * l.row_bytes[w->n_planes],
@@ -299,7 +280,7 @@ static enum rc matrix_new(struct be_cuda_ctx *c, struct be_weight *w,
             return rc;
     if ((rc = load_begin(c, err)) != RC_OK)
         return rc;
-    return blocks ? upload_blocks(c, w, d->data, err)
+    return blocks ? upload_blocks(c, w, repack, d->data, err)
                   : upload_floats(c, w, d->data, l.row_bytes[0], err);
 }
 

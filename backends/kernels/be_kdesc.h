@@ -42,7 +42,7 @@ enum be_kmask {
     BE_KMASK_BIDI,
     BE_KMASK_BIDI_WINDOW
 };
-enum be_knum { BE_KNUM_EXACT, BE_KNUM_FAST }; /* FAST: f16 products, f32 sums */
+enum be_knum { BE_KNUM_EXACT, BE_KNUM_FAST, BE_KNUM_COUNT }; /* FAST: f16 products, f32 sums */
 enum be_kphase { BE_KPHASE_NONE, BE_KPHASE_ONE_PASS, BE_KPHASE_SPLIT };
 
 /* Values a dimension may take; fixed 1: min = max is compiled in as a constant. max 0 = no such

@@ -7,7 +7,7 @@
  * other epilogues. f16 also has fast_mm and fast_few (products of halves on tensor cores).
  *
  * Arithmetic: docs/kernels.md. Planes: be_klayout.c. Change freely: schedules. Change with care:
- * names (be_cuda_linear.c asks for them) and the tree (its order is the order of sums).
+ * names (be_kplan.c spells them) and the tree (its order is the order of sums).
  * Tests: tests/backends/test_be_klinear.c
  */
 #include "be_klinear.h"

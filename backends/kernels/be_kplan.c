@@ -31,9 +31,27 @@ enum be_kclass be_kplan_class(uint32_t n_rows)
                           : BE_KCLASS_BIG;
 }
 
-static const char *const class_names[BE_KCLASS_COUNT] = {"mv", "ext", "mm", "big"};
-static const char *const fast_names[BE_KCLASS_COUNT] = {"fast_few", "fast_few", "fast_mm",
-                                                        "fast_mm"};
+uint32_t be_kplan_class_rows(enum be_kclass c)
+{
+    static const uint32_t least[BE_KCLASS_COUNT] = {1, 2, 9, 65};
+
+    return (unsigned)c < BE_KCLASS_COUNT ? least[c] : 0;
+}
+
+/* The products' kernels: of each numerics and class, the word in their names. A class may have
+ * several rows, the best first: the first that exists for the format, and that the device and the
+ * shape can use, serves. Numerics other than exact have words for floats only. */
+static const struct {
+    enum be_knum numerics;
+    enum be_kclass cls;
+    const char *word;
+} products[] = {
+    {BE_KNUM_EXACT, BE_KCLASS_MV, "mv"},      {BE_KNUM_EXACT, BE_KCLASS_EXT, "ext"},
+    {BE_KNUM_EXACT, BE_KCLASS_MM, "mm"},      {BE_KNUM_EXACT, BE_KCLASS_BIG, "big"},
+    {BE_KNUM_FAST, BE_KCLASS_MV, "fast_few"}, {BE_KNUM_FAST, BE_KCLASS_EXT, "fast_few"},
+    {BE_KNUM_FAST, BE_KCLASS_MM, "fast_few"}, {BE_KNUM_FAST, BE_KCLASS_BIG, "fast_mm"},
+};
+#define N_PRODUCTS (sizeof(products) / sizeof(products[0]))
 
 /* Operations whose kernel has one name, and which dimensions a launch must have. */
 enum { ROWS = 1, K = 2, N = 4, HEAD = 8, QH = 16, KVH = 32 };
@@ -94,6 +112,8 @@ static bool has_zero_dim(const struct be_kplan_req *r)
 {
     uint8_t d = ops[r->op].dims;
 
+    if (r->open) /* but the rows of a product, which say its class */
+        return r->op == BE_KOP_LINEAR && !r->rows;
     return ((d & ROWS) && !r->rows) || ((d & K) && !r->k) || ((d & N) && !r->n) ||
            ((d & HEAD) && !r->head_dim) || ((d & QH) && !r->q_heads) ||
            ((d & KVH || r->fused_kv) && !r->kv_heads);
@@ -132,14 +152,15 @@ static bool op_possible(const struct be_kplan_req *r)
     return true;
 }
 
-static void linear_name(const struct be_kplan_req *r, const char *cls, char out[64])
+static void linear_name(const struct be_kplan_req *r, const char *word, char out[64])
 {
     char fmt[16];
 
     fmt_word(r->wfmt, fmt);
-    snprintf(out, 64, "kx_linear_%s_%s%s", fmt, cls, r->epi == BE_EPI_GEGLU ? "_geglu" : "");
+    snprintf(out, 64, "kx_linear_%s_%s%s", fmt, word, r->epi == BE_EPI_GEGLU ? "_geglu" : "");
 }
 
+/* Of every operation but LINEAR. */
 static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
 {
     char fmt[16], kv[16], dim[16];
@@ -148,9 +169,6 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
     fmt_word(r->kv_dtype, kv);
     snprintf(dim, sizeof(dim), any_dim ? "any" : "d%u", r->head_dim);
     switch (r->op) {
-    case BE_KOP_LINEAR:
-        linear_name(r, class_names[be_kplan_class(r->rows)], out);
-        break;
     case BE_KOP_REPACK:
         snprintf(out, 64, "kx_repack_%s", fmt);
         break;
@@ -161,7 +179,9 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
         snprintf(out, 64, "kx_attn_%s_%s_%s", dim, kv, r->split ? "split" : "pass");
         break;
     case BE_KOP_ATTN_PACKED:
-        snprintf(out, 64, "kx_attn_packed_%s_%s", dim, r->act == BE_KACT_F16 ? "f16" : "f32");
+        /* the one for any head_dim reads rows of both types */
+        snprintf(out, 64, "kx_attn_packed_%s_%s", dim,
+                 r->act == BE_KACT_F16 && !any_dim ? "f16" : "f32");
         break;
     default:
         snprintf(out, 64, "%s%s", ops[r->op].name,
@@ -172,8 +192,15 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
 
 /* ------------------------------------------------------------- serving */
 
-static bool in_dim(const struct be_kdim *d, uint32_t v)
+bool be_kplan_runs_on(const struct be_kentry *e, uint32_t arch)
 {
+    return e->min_arch <= arch;
+}
+
+static bool in_dim(const struct be_kplan_req *r, const struct be_kdim *d, uint32_t v)
+{
+    if (v == 0 && r->open)
+        return !d->fixed;
     return d->max == 0 || (v >= d->min && v <= d->max && (d->mult <= 1 || v % d->mult == 0));
 }
 
@@ -196,7 +223,7 @@ static bool rows_class_fits(uint8_t c, uint32_t rows)
 static bool rows_fit(const struct be_kentry *e, const struct be_kplan_req *r)
 {
     return !(ops[r->op].dims & ROWS) ||
-           (in_dim(&e->desc.rows, r->rows) && rows_class_fits(e->desc.rows_class, r->rows));
+           (in_dim(r, &e->desc.rows, r->rows) && rows_class_fits(e->desc.rows_class, r->rows));
 }
 
 /* The other dimensions; the name settled the rest. */
@@ -205,10 +232,10 @@ static bool cols_fit(const struct be_kentry *e, const struct be_kplan_req *r)
     const struct be_kdesc *d = &e->desc;
     uint8_t dims = ops[r->op].dims;
 
-    return (!(dims & K) || in_dim(&d->k, r->k)) && (!(dims & N) || in_dim(&d->n, r->n)) &&
-           (!(dims & HEAD) || in_dim(&d->head_dim, r->head_dim)) &&
-           (!(dims & QH) || in_dim(&d->q_heads, r->q_heads)) &&
-           (!(dims & KVH || r->fused_kv) || in_dim(&d->kv_heads, r->kv_heads));
+    return (!(dims & K) || in_dim(r, &d->k, r->k)) && (!(dims & N) || in_dim(r, &d->n, r->n)) &&
+           (!(dims & HEAD) || in_dim(r, &d->head_dim, r->head_dim)) &&
+           (!(dims & QH) || in_dim(r, &d->q_heads, r->q_heads)) &&
+           (!(dims & KVH || r->fused_kv) || in_dim(r, &d->kv_heads, r->kv_heads));
 }
 
 static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
@@ -271,7 +298,7 @@ static const struct be_kentry *find_exact(const struct be_kfamily *const *famili
         for (uint32_t i = 0; i < families[f]->count(); i++) {
             const struct be_kentry *e = families[f]->at(i);
 
-            if (e->production && e->min_arch <= r->arch && be_kplan_is_exact(e) &&
+            if (e->production && be_kplan_runs_on(e, r->arch) && be_kplan_is_exact(e) &&
                 be_kplan_serves(e, r))
                 return e;
         }
@@ -285,7 +312,7 @@ static enum be_kplan_why try_name(const struct be_kfamily *const *families,
 {
     const struct be_kentry *e = find(families, out->name);
 
-    if (!e || !e->production || e->min_arch > r->arch || !formats_fit(e, r))
+    if (!e || !e->production || !be_kplan_runs_on(e, r->arch) || !formats_fit(e, r))
         return BE_KPLAN_MISSING_KERNEL;
     if (!cols_fit(e, r) || !(any_rows || rows_fit(e, r)))
         return BE_KPLAN_UNPROFITABLE_SHAPE;
@@ -293,36 +320,66 @@ static enum be_kplan_why try_name(const struct be_kfamily *const *families,
     return BE_KPLAN_OK;
 }
 
-/* Class c's kernel, else a neighbour's, the smaller first: each is right for any number of rows. */
+/* The first kernel of class c that serves; *why: of the one that comes first, when none does. */
+static bool try_class(const struct be_kfamily *const *families, const struct be_kplan_req *r,
+                      enum be_kclass c, enum be_kplan_why *why, struct be_kplan *out)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < N_PRODUCTS; i++) {
+        enum be_kplan_why w;
+
+        if (products[i].numerics != r->numerics || products[i].cls != c)
+            continue;
+        linear_name(r, products[i].word, out->name);
+        if ((w = try_name(families, r, true, out)) == BE_KPLAN_OK)
+            return true;
+        *why = !any || w == BE_KPLAN_UNPROFITABLE_SHAPE ? w : *why;
+        any = true;
+    }
+    return false;
+}
+
+/* The name that should have been there. */
+static void own_name(const struct be_kplan_req *r, struct be_kplan *out)
+{
+    size_t i = 0;
+
+    while (i + 1 < N_PRODUCTS &&
+           (products[i].numerics != r->numerics || products[i].cls != be_kplan_class(r->rows)))
+        i++;
+    linear_name(r, products[i].word, out->name);
+}
+
+/* Its class's kernel, else a neighbour's, the smaller first: each is right for any number of rows.
+ */
 static enum be_kplan_why try_classes(const struct be_kfamily *const *families,
-                                     const struct be_kplan_req *r, const char *const *words,
-                                     struct be_kplan *out)
+                                     const struct be_kplan_req *r, struct be_kplan *out)
 {
     int own = (int)be_kplan_class(r->rows);
-    enum be_kplan_why why, first = BE_KPLAN_OK;
+    enum be_kplan_why why = BE_KPLAN_MISSING_KERNEL, first = why;
 
     for (int i = 0; i < BE_KCLASS_COUNT; i++) {
-        linear_name(r, words[i <= own ? own - i : i], out->name);
-        why = try_name(families, r, true, out);
-        if (why == BE_KPLAN_OK)
-            return why;
+        if (try_class(families, r, (enum be_kclass)(i <= own ? own - i : i), &why, out))
+            return BE_KPLAN_OK;
         first = i == 0 || why == BE_KPLAN_UNPROFITABLE_SHAPE ? why : first;
     }
-    linear_name(r, words[own], out->name); /* the name that should have been there */
+    own_name(r, out);
     return first;
 }
 
-/* Fast is a permission, not a demand; but its bits differ, and a row's bits may not depend on how
- * many rows stand beside it: a weight is multiplied fast at all row counts or at none. */
+/* Other numerics than exact are a permission, not a demand; but their bits differ, and a row's bits
+ * may not depend on how many rows stand beside it: a weight is multiplied so at all row counts or
+ * at none. */
 static enum be_kplan_why try_linear(const struct be_kfamily *const *families,
                                     const struct be_kplan_req *r, struct be_kplan_req *eff,
                                     struct be_kplan *out)
 {
-    if (r->numerics == BE_KNUM_FAST && be_dtype_block(r->wfmt) == 1 &&
-        try_classes(families, r, fast_names, out) == BE_KPLAN_OK)
+    if (r->numerics != BE_KNUM_EXACT && be_dtype_block(r->wfmt) == 1 &&
+        try_classes(families, r, out) == BE_KPLAN_OK)
         return BE_KPLAN_OK;
     eff->numerics = BE_KNUM_EXACT;
-    return try_classes(families, eff, class_names, out);
+    return try_classes(families, eff, out);
 }
 
 static enum be_kplan_why try_all(const struct be_kfamily *const *families,

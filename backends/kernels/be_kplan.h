@@ -1,15 +1,17 @@
 /* be_kplan.h - which kernel of the catalog serves an operation, or why none does.
  *
- * Pure functions of the request and the catalog: the same request gives the same plan
- * on every machine, and a plan is made while a model loads, never on the token path. A
- * plan that names a kernel was checked against that kernel's descriptor. A refusal has one
- * reason; the backend then takes the reference route or refuses the load.
+ * The only place that knows it: the cuda backend asks here for every kernel it loads. Pure
+ * functions of the request and the catalog: the same request gives the same plan on every machine,
+ * and a plan is made while a model loads, never on the token path. A plan that names a kernel was
+ * checked against that kernel's descriptor. A refusal has one reason; the backend then takes the
+ * reference route or refuses the load.
  *
  * Names are a convention between planner and families:
  *   kx_linear_<format>_{mv,ext,mm,big}[_geglu]   kx_linear_<f16|bf16|f32>_fast_{few,mm}[_geglu]
  *   kx_repack_<format>   kx_embed_<format>   kx_attn_{d<dim>,any}_<kv>_{pass,split}
- *   kx_attn_merge   kx_attn_packed_{d<dim>,any}_{f32,f16}   kx_rope_kv   kx_<operation> for the
- * rest Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
+ *   kx_attn_merge   kx_attn_packed_d<dim>_{f32,f16}   kx_attn_packed_any_f32 (reads both)
+ *   kx_rope_kv   kx_<operation> for the rest
+ * Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
  */
 #ifndef INFERD_BE_KPLAN_H
 #define INFERD_BE_KPLAN_H
@@ -30,6 +32,8 @@ const char *be_kplan_why_name(enum be_kplan_why w); /* "wrong_storage" */
 enum be_kclass { BE_KCLASS_MV, BE_KCLASS_EXT, BE_KCLASS_MM, BE_KCLASS_BIG, BE_KCLASS_COUNT };
 /* Rows 1, 2 to 8, 9 to 64, 65 and more. n > 0. */
 enum be_kclass be_kplan_class(uint32_t n_rows);
+/* The least number of rows of a class. */
+uint32_t be_kplan_class_rows(enum be_kclass c);
 
 struct be_kplan_req {
     enum be_kop op;
@@ -42,6 +46,7 @@ struct be_kplan_req {
     uint32_t head_dim, q_heads, kv_heads;
     bool split;    /* ATTN: partial results for the merge */
     bool fused_kv; /* ROPE: with the cache write of the turned keys */
+    bool open;     /* a dimension that is 0 is not known yet: kernels for a range of it serve */
     uint32_t arch; /* the device's, 75 and up */
     bool disabled; /* this backend, or kernels as such, are switched off */
 };
@@ -62,6 +67,8 @@ bool be_kplan_exact(const struct be_kentry *base, const struct be_kplan_req *r,
                     struct be_kentry *out);
 /* Is it made for one shape: everything fixed that be_kplan_exact would fix? */
 bool be_kplan_is_exact(const struct be_kentry *e);
+/* Does an artifact of e run on a device of this architecture? */
+bool be_kplan_runs_on(const struct be_kentry *e, uint32_t arch);
 /* Does an entry made for a single shape or range serve the request? */
 bool be_kplan_serves(const struct be_kentry *e, const struct be_kplan_req *r);
 

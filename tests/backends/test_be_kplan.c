@@ -61,6 +61,8 @@ static const struct be_kentry entries[] = {
       .rows = {ANY_ROWS, 1, 0}, .head_dim = FIX(64), .q_heads = HEADS, .kv_heads = HEADS),
     E("kx_attn_packed_d64_f32", 75, .op = BE_KOP_ATTN_PACKED, .act = BE_KACT_F32,
       .rows = {ANY_ROWS, 1, 0}, .head_dim = FIX(64), .q_heads = HEADS, .kv_heads = HEADS),
+    E("kx_attn_packed_d128_f16", 80, .op = BE_KOP_ATTN_PACKED, .act = BE_KACT_F16,
+      .rows = {ANY_ROWS, 1, 0}, .head_dim = FIX(128), .q_heads = HEADS, .kv_heads = HEADS),
     E("kx_attn_packed_any_f32", 75, .op = BE_KOP_ATTN_PACKED, .act = BE_KACT_ANY,
       .rows = {ANY_ROWS, 1, 0}, .head_dim = {2, 512, 2, 0}, .q_heads = HEADS, .kv_heads = HEADS),
     E("kx_rms_norm", 75, .op = BE_KOP_RMS_NORM, .rows = {ANY_ROWS, 1, 0}, .k = {1, 8192, 1, 0}),
@@ -158,6 +160,8 @@ static const struct {
     {"nor for one row", L(BE_F16, 1, 63, 7, .numerics = BE_KNUM_FAST), 0, "kx_linear_f16_mv", NULL},
     {"fast, few rows", L(BE_BF16, 1, 64, 7, .numerics = BE_KNUM_FAST), 0, "kx_linear_bf16_fast_few",
      NULL},
+    {"fast, 64 rows are few", L(BE_BF16, 64, 64, 7, .numerics = BE_KNUM_FAST), 0,
+     "kx_linear_bf16_fast_few", NULL},
     {"fast, many rows", L(BE_BF16, 65, 64, 7, .numerics = BE_KNUM_FAST), 0,
      "kx_linear_bf16_fast_mm", NULL},
     {"fast, many rows, only few fits", L(BE_BF16, 65, 63, 7, .numerics = BE_KNUM_FAST), 0,
@@ -198,7 +202,22 @@ static const struct {
     {"int8 cache without a kernel", AK(BE_Q8_0, 64, 8, 2), BE_KPLAN_MISSING_KERNEL, NULL, NULL},
     {"packed", P(64), 0, "kx_attn_packed_d64_f32", NULL},
     {"packed, any head_dim", P(48), 0, "kx_attn_packed_any_f32", NULL},
-    {"packed, no half kernel", P(64, .act = BE_KACT_F16), BE_KPLAN_MISSING_KERNEL, NULL, NULL},
+    {"packed halves, a kernel of their own", P(128, .act = BE_KACT_F16), 0,
+     "kx_attn_packed_d128_f16", NULL},
+    {"packed halves take the kernel for any head_dim, never that of floats",
+     P(64, .act = BE_KACT_F16), 0, "kx_attn_packed_any_f32", NULL},
+    {"packed halves on an old device",
+     {.op = BE_KOP_ATTN_PACKED,
+      .act = BE_KACT_F16,
+      .rows = 7,
+      .head_dim = 128,
+      .q_heads = 4,
+      .kv_heads = 4,
+      .arch = 75},
+     0,
+     "kx_attn_packed_any_f32",
+     NULL},
+    {"packed, odd head_dim", P(81), BE_KPLAN_UNPROFITABLE_SHAPE, NULL, NULL},
     {"packed, int8 rows", P(64, .act = BE_KACT_Q8_0), BE_KPLAN_UNSUPPORTED_OP, NULL, NULL},
     {"norm", {.op = BE_KOP_RMS_NORM, .rows = 1, .k = 640, .arch = 75}, 0, "kx_rms_norm", NULL},
     {"norm too wide",
@@ -264,6 +283,16 @@ static const struct {
      BE_KPLAN_MISSING_KERNEL,
      NULL,
      NULL},
+    {"columns not known yet", L(BE_Q4_K, 1, 0, 0, .open = true), 0, "kx_linear_q4_k_mv", NULL},
+    {"the rows say the class, so they must be known", L(BE_Q4_K, 0, 256, 7, .open = true),
+     BE_KPLAN_UNPROFITABLE_SHAPE, NULL, NULL},
+    {"what is made for one shape does not serve an open one", L(BE_Q8_0, 1, 64, 0, .open = true),
+     BE_KPLAN_MISSING_KERNEL, NULL, NULL},
+    {"heads of queries not known yet", A(64, 0, 2, .open = true), 0, "kx_attn_d64_f16_pass", NULL},
+    {"what is known is still checked", A(81, 0, 2, .open = true), BE_KPLAN_UNPROFITABLE_SHAPE, NULL,
+     NULL},
+    {"a head_dim compiled in does not serve an open one", A(0, 8, 2, .open = true), 0,
+     "kx_attn_any_f16_pass", NULL},
     {"unknown operation", {.op = 99, .rows = 1, .arch = 90}, BE_KPLAN_UNSUPPORTED_OP, NULL, NULL},
     {"no operation", {.rows = 1, .arch = 90}, BE_KPLAN_UNSUPPORTED_OP, NULL, NULL},
 };
@@ -300,6 +329,12 @@ static void classes(void **state)
 
     for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++)
         assert_int_equal(be_kplan_class(c[i].n), c[i].c);
+    for (int k = 0; k < BE_KCLASS_COUNT; k++) {
+        uint32_t least = be_kplan_class_rows((enum be_kclass)k);
+
+        assert_int_equal(be_kplan_class(least), k);
+        assert_true(k == 0 || be_kplan_class(least - 1) == (enum be_kclass)(k - 1));
+    }
 }
 
 static const struct be_kentry *by_name(const char *name)
