@@ -183,6 +183,29 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
     return rc;
 }
 
+/* A context that was asked for is kept or refused; one nobody asked for was lowered. */
+static enum rc check_context(struct mdl *m, struct rc_err *err)
+{
+    uint32_t want = m->opts.ctx_tokens;
+
+    if (m->geo.n_classes == 0)
+        return RC_OK;
+    m->info.kv_ctx_bytes = mdl_kv_need_bytes(&m->geo, m->info.ctx_tokens);
+    if (want > m->info.train_ctx_tokens)
+        want = m->info.train_ctx_tokens;
+    if (want <= m->info.ctx_tokens)
+        return RC_OK;
+    rc_fail_what(err, RC_LIMIT, "kv_bytes",
+                 "a context of %u tokens needs %" PRIu64 " bytes of KV cache, %" PRIu64
+                 " are allowed: %u tokens fit",
+                 want, mdl_kv_need_bytes(&m->geo, want), m->opts.kv_bytes, m->info.ctx_tokens);
+    if (err) {
+        err->n = mdl_kv_need_bytes(&m->geo, want);
+        err->limit = m->opts.kv_bytes;
+    }
+    return RC_LIMIT;
+}
+
 /* Phase two: budgets, then memory, then one token through everything. */
 static enum rc build(struct mdl *m, struct rc_err *err)
 {
@@ -193,7 +216,7 @@ static enum rc build(struct mdl *m, struct rc_err *err)
     if (o->weight_bytes && m->plan.weight_bytes > o->weight_bytes)
         return over("weight_bytes", m->plan.weight_bytes, o->weight_bytes, err);
     be_ctx_stats(m->be, &before);
-    if ((rc = build_activations(m, err)) != RC_OK ||
+    if ((rc = build_activations(m, err)) != RC_OK || (rc = check_context(m, err)) != RC_OK ||
         (rc = mdl_plan_build_weights(&m->plan, o, err)) != RC_OK)
         return rc;
     if (o->progress)

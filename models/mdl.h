@@ -22,13 +22,15 @@
 struct mdl;
 
 struct mdl_opts {
-    uint32_t ctx_tokens;      /* wanted context, 0 = the model's own; lowered to fit */
-    uint32_t batch_tokens;    /* most rows of one mdl_decode / mdl_encode pass */
-    uint32_t max_seqs;        /* most sequences (and logits rows) of one pass */
-    uint64_t kv_bytes;        /* budget of the KV cache; pages are counted from it */
-    enum be_dtype kv_dtype;   /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
-    bool kv_auto;             /* f16 when any matrix of the checkpoint is quantized, else f32:
-                                 a float checkpoint keeps the reference's precision */
+    uint32_t ctx_tokens;   /* wanted context: RC_LIMIT when kv_bytes cannot hold it.
+                              0 = the model's own, lowered to fit */
+    uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
+    uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
+    uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
+    enum be_dtype
+        kv_dtype; /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
+    bool kv_auto; /* f16 when any matrix of the checkpoint is quantized, else f32:
+                     a float checkpoint keeps the reference's precision */
     uint64_t weight_bytes;    /* budget of weights, 0 = none told */
     uint64_t workspace_bytes; /* budget of activations, 0 = none told (the backend's
                                  scratch comes on top: be_opts.workspace_bytes) */
@@ -44,6 +46,7 @@ struct mdl_info {
     uint32_t embed_dim, vocab_size, n_layers, d_model;
     uint32_t max_input_tokens; /* encoders: specials included; else ctx_tokens */
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
+    uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
 };
 
@@ -70,6 +73,7 @@ enum rc mdl_guard(const struct mdl *m, struct rc_err *err);
 
 struct mdl_kv_geometry {
     uint32_t page_tokens, n_classes;
+    uint32_t chunk; /* most new rows of one sequence in one pass, as pages were counted */
     struct {
         uint32_t n_pages; /* pages that exist */
         uint32_t window;  /* 0 = all positions are kept */
@@ -77,6 +81,10 @@ struct mdl_kv_geometry {
     } cls[BE_KV_CLASSES];
 };
 const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
+/* Bytes of the pages that one sequence of n tokens holds at its peak, exactly: whole pages,
+ * a windowed class never more than its window and one chunk. UINT64_MAX on overflow.
+ * Source: engine.md 3.4. */
+uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
 
 /* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
  * pages must already be assigned). out_rows[n_out] are the rows whose logits are

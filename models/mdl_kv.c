@@ -53,6 +53,16 @@ static bool seq_bytes(const struct mdl_kv_class *cls, uint32_t n_classes, uint32
     return true;
 }
 
+uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n)
+{
+    struct mdl_kv_class cls[BE_KV_CLASSES];
+    uint64_t bytes;
+
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        cls[c] = (struct mdl_kv_class){g->cls[c].window, g->cls[c].page_bytes};
+    return seq_bytes(cls, g->n_classes, g->page_tokens, g->chunk, n, &bytes) ? bytes : UINT64_MAX;
+}
+
 /* Pages per class when the busiest class has x; false on overflow. */
 static bool deal(const struct mdl_kv_class *cls, uint32_t n_classes, uint32_t page_tokens,
                  uint32_t chunk, uint32_t ctx, uint32_t max_seqs, uint64_t x, uint64_t *pages,
@@ -128,6 +138,7 @@ enum rc mdl_kv_fit(struct mdl_kv_geometry *out, uint32_t *out_ctx, uint32_t page
     memset(out, 0, sizeof(*out));
     out->page_tokens = page_tokens;
     out->n_classes = n_classes;
+    out->chunk = chunk;
     for (c = 0; c < n_classes; c++) {
         out->cls[c].n_pages = (uint32_t)(pages[c] > MAX_PAGES ? MAX_PAGES : pages[c]);
         out->cls[c].window = cls[c].window;

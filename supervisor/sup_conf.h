@@ -51,8 +51,8 @@
     X(keep_alive_s, U64, 300, 0, 31536000, "models", "idle time after which a model is unloaded; " \
       "0 = never")                                                                                 \
     X(load_timeout_s, U64, 600, 1, 86400, "models", "time a load may take")                        \
-    X(ctx_tokens, U64, 0, 0, 4194304, "models", "context length; 0 = the model's own, lowered to " \
-      "fit kv_mb")                                                                                 \
+    X(ctx_tokens, U64, 0, 0, 4194304, "models", "context length, refused when kv_mb cannot "   \
+      "hold it; 0 = the model's own, lowered to fit kv_mb")                                                                                 \
     X(max_seqs, U64, 8, 1, 256, "models", "sequences one worker decodes together")                 \
     X(batch_tokens, U64, 512, 16, 8192, "models", "rows of one prefill chunk")                     \
     X(kv_mb, U64, 1024, 1, 1048576, "models", "MiB of KV cache per worker")                        \

@@ -91,6 +91,7 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->n_params = i->n_params;
     l->weight_bytes = i->weight_bytes;
     l->kv_bytes = i->kv_bytes;
+    l->kv_ctx_bytes = i->kv_ctx_bytes;
     l->workspace_bytes = i->workspace_bytes;
     l->default_prompt = (char *)i->default_prompt;
 }

@@ -72,9 +72,12 @@ static void info_json(const Ipc__Loaded *m, struct sup_json *o)
     sup_json_quoted(o, m->backend);
     sup_json_str(o, ",\"kernels\":");
     sup_json_quoted(o, m->kernels);
-    sup_json_fmt(o, ",\"kv_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,\"threads\":%u",
-                 (unsigned long long)m->kv_bytes, (unsigned long long)m->workspace_bytes,
-                 m->max_seqs, m->threads);
+    sup_json_fmt(
+        o,
+        ",\"kv_bytes\":%llu,\"kv_ctx_bytes\":%llu,\"workspace_bytes\":%llu,\"max_seqs\":%u,"
+        "\"threads\":%u",
+        (unsigned long long)m->kv_bytes, (unsigned long long)m->kv_ctx_bytes,
+        (unsigned long long)m->workspace_bytes, m->max_seqs, m->threads);
     if (!*m->device) /* the processor */
         return;
     sup_json_str(o, ",\"device\":");

@@ -529,7 +529,10 @@ static void info_and_geometry(void **s)
     struct mdl_opts o = small_opts(BE_F16);
     const struct mdl_kv_geometry *g;
     const struct mdl_info *i;
+    struct rc_err e = RC_ERR_INIT;
     struct mdl *m = open_model(GEMMA_DIR, be, &o);
+    uint64_t need;
+    int fd;
 
     i = mdl_info_get(m);
     g = mdl_kv(m);
@@ -551,7 +554,20 @@ static void info_and_geometry(void **s)
     o.ctx_tokens = 100;
     m = open_model(GEMMA_DIR, be, &o);
     assert_int_equal(mdl_info_get(m)->ctx_tokens, 100);
+    need = mdl_info_get(m)->kv_ctx_bytes;
+    assert_int_equal(need, mdl_kv_need_bytes(mdl_kv(m), 100));
     mdl_close(&m);
+    o.kv_bytes = need; /* exactly one such sequence */
+    m = open_model(GEMMA_DIR, be, &o);
+    assert_int_equal(mdl_info_get(m)->ctx_tokens, 100);
+    mdl_close(&m);
+    o.kv_bytes = need - 1; /* a context that was asked for is refused, not lowered */
+    fd = open_root(GEMMA_DIR);
+    assert_int_equal(mdl_open(&m, fd, be, &o, &e), RC_LIMIT);
+    close(fd);
+    assert_string_equal(e.what, "kv_bytes");
+    assert_int_equal(e.n, need);
+    assert_int_equal(e.limit, need - 1);
     o.ctx_tokens = 0;
     o.kv_bytes = 64 * 1024;
     m = open_model(GEMMA_DIR, be, &o); /* lowered to what fits */

@@ -110,6 +110,28 @@ static void too_small_a_budget_says_both_numbers(void **s)
     assert_int_equal(ctx, 20);
 }
 
+/* Gemma 4 E2B, f16: 3 own global layers of 2,048 bytes a token, 12 sliding ones of 1,024
+ * (engine.md 3.3); layers that share another's keys cost nothing. */
+static void the_estimate_of_e2b_is_exact(void **s)
+{
+    const struct mdl_kv_class e2b[2] = {{0, 3 * 2048 * PT}, {512, 12 * 1024 * PT}};
+    const uint64_t need = 131072ull * 3 * 2048 + 33ull * 12 * 1024 * PT; /* 33: window + chunk */
+    struct mdl_kv_geometry g;
+    uint32_t ctx = 0;
+
+    need_ok(mdl_kv_fit(&g, &ctx, PT, e2b, 2, need, 131072, 512, 1, err));
+    assert_int_equal(ctx, 131072);
+    assert_int_equal(mdl_kv_need_bytes(&g, 131072), need);
+    assert_int_equal(total(&g), need);
+    assert_true(need < 787ull << 20); /* and not the 9 GiB of all layers at the widest row */
+    assert_int_equal(mdl_kv_need_bytes(&g, 1), (3 * 2048 + 12 * 1024) * PT);
+    assert_int_equal(mdl_kv_need_bytes(&g, 0), 0);
+    need_ok(mdl_kv_fit(&g, &ctx, PT, e2b, 2, need - 1, 131072, 512, 1, err));
+    assert_int_equal(ctx, 131072 - PT); /* one page less */
+    g.cls[0].page_bytes = UINT64_MAX / 2;
+    assert_true(mdl_kv_need_bytes(&g, 131072) == UINT64_MAX);
+}
+
 static void absurd_sizes_do_not_overflow(void **s)
 {
     const struct mdl_kv_class one[1] = {{0, UINT64_MAX / 2}};
@@ -131,6 +153,7 @@ int main(void)
         cmocka_unit_test(page_counts_are_never_too_small),
         cmocka_unit_test(budgets),
         cmocka_unit_test(too_small_a_budget_says_both_numbers),
+        cmocka_unit_test(the_estimate_of_e2b_is_exact),
         cmocka_unit_test(absurd_sizes_do_not_overflow),
     };
 
