@@ -77,8 +77,8 @@ struct be_opts {
     const char *cpu_level;  /* "auto" "c" "avx2" "avx512"; NULL = auto */
     const char *f32_gemm;   /* "auto" "own" "openblas"; NULL = auto */
     /* devices with generated kernels only (cuda) */
-    const char *compute;       /* products of float weights: "exact_f32" (NULL), "f16";
-                                  f16 also keeps activations in f16 */
+    const char *compute;       /* products of float weights: "exact_f32" (NULL), "tf32" (f32
+                                  weights only), "f16", which also keeps activations in f16 */
     const char *jit;           /* "off" (NULL) "guarded" "exact" "profile" */
     const char *jit_cache_dir; /* NULL = none: what is compiled is compiled anew */
     uint64_t jit_cache_bytes;  /* cap of that directory; 0 = 1 GiB */

@@ -67,8 +67,9 @@
     X(backend, ENUM, "cpu", "cpu|cuda", 0, "device", "what runs the models: the processor, or an " \
       "NVIDIA GPU (needs only its driver)")                                                        \
     X(device, U64, 0, 0, 63, "device", "which of the backend's devices")                           \
-    X(compute, ENUM, "exact_f32", "exact_f32|f16", 0, "device", "products of float weights: " \
-      "full f32, or faster and coarser: f16 also keeps activations in f16")                                                                       \
+    X(compute, ENUM, "exact_f32", "exact_f32|tf32|f16", 0, "device", "products of float weights: " \
+      "full f32, or faster and coarser: tf32 rounds factors of f32 weights to 10 bits (sm_80 and "   \
+      "newer), f16 also keeps activations in f16")                                                 \
     X(jit, ENUM, "off", "off|guarded|exact|profile", 0, "device", "compile kernels for a model's " \
       "own shapes while it loads (needs NVRTC): guarded = use those that are right and faster, "   \
       "exact = fail the load without them, profile = only report")                                 \

@@ -20,7 +20,7 @@
 #define PATHS_MAX 48
 
 static const char *const w_backend[] = {"cpu", "cuda", NULL};
-static const char *const w_compute[] = {"exact_f32", "f16", NULL};
+static const char *const w_compute[] = {"exact_f32", "tf32", "f16", NULL};
 static const char *const w_jit[] = {"off", "guarded", "exact", "profile", NULL};
 
 #define AT(f) offsetof(struct wrk_device, f)
@@ -44,7 +44,7 @@ static const struct {
 
 const char *wrk_device_usage(void)
 {
-    return "device words: --backend=cpu|cuda --device=N --compute=exact_f32|f16\n"
+    return "device words: --backend=cpu|cuda --device=N --compute=exact_f32|tf32|f16\n"
            "           --jit=off|guarded|exact|profile --jit-cache-dir=PATH\n"
            "           --jit-cache-bytes=N --workspace-bytes=N --cuda-library=PATH\n"
            "           --nvrtc-library=PATH\n";

@@ -109,12 +109,21 @@ static enum rc choose_compute(struct be_cuda_ctx *c, const char *want, struct rc
     if (!want || strcmp(want, "exact_f32") == 0)
         return RC_OK;
     c->f16 = strcmp(want, "f16") == 0;
-    if (strcmp(want, "tf32") == 0)
-        return rc_fail_what(err, RC_UNSUPPORTED, "compute",
-                            "compute 'tf32' has no kernels in this build: use exact_f32 or f16");
-    if (!c->f16)
-        return rc_fail_what(err, RC_INVALID, "compute", "compute '%s': expected exact_f32 or f16",
-                            want);
+    c->tf32 = strcmp(want, "tf32") == 0;
+    if (!c->f16 && !c->tf32)
+        return rc_fail_what(err, RC_INVALID, "compute",
+                            "compute '%s': expected exact_f32, tf32 or f16", want);
+    return RC_OK;
+}
+
+static enum rc check_compute(const struct be_cuda_ctx *c, struct rc_err *err)
+{
+    if (c->tf32 && c->arch < 80)
+        return rc_fail_what(
+            err, RC_UNSUPPORTED, "compute",
+            "compute 'tf32' needs sm_80 (Ampere, 2020) or newer, %s has no tf32: use "
+            "exact_f32 or f16",
+            c->device_name);
     return RC_OK;
 }
 
@@ -136,7 +145,7 @@ static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct r
         (rc = be_cuda_drv_open(&d, err)) != RC_OK)
         return rc;
     c->d = d;
-    if ((rc = choose_device(c, o->device, err)) != RC_OK ||
+    if ((rc = choose_device(c, o->device, err)) != RC_OK || (rc = check_compute(c, err)) != RC_OK ||
         (rc = be_cuda_do(c, d->primary_retain(&c->cu, c->device), "opening the context", err)) !=
             RC_OK ||
         (rc = be_cuda_enter(c, err)) != RC_OK ||
@@ -193,7 +202,10 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
         .device_bytes = c->device_bytes,
     };
     snprintf(out->kernels, sizeof(out->kernels), "sm_%u", c->arch);
-    snprintf(out->f32_gemm, sizeof(out->f32_gemm), "%s", c->f16 ? "f16" : "exact_f32");
+    snprintf(out->f32_gemm, sizeof(out->f32_gemm), "%s",
+             c->f16    ? "f16"
+             : c->tf32 ? "tf32"
+                       : "exact_f32");
     snprintf(out->device, sizeof(out->device), "%s", c->device_name);
 }
 

@@ -209,7 +209,7 @@ struct be_cuda_ctx {
     char device_name[64];
     bool lost;
     char lost_why[256];
-    bool f16;                /* opts.compute */
+    bool f16, tf32;          /* opts.compute */
     bool no_fuse, no_graphs; /* INFERD_CUDA_FUSE=0, INFERD_CUDA_GRAPHS=0 */
 
     /* memory */

@@ -32,8 +32,8 @@ static uint32_t out_type(const struct be_cuda_ctx *c, const struct be_tensor *ou
 }
 
 /* Every row class, alone and as a gated pair. Numerics other than exact have other bits: which of
- * them serves depends on the type of x alone, never on the number of rows; the planner has them for
- * all classes of a weight or for none. */
+ * them serves depends on the type of x and weight alone, never on the number of rows; the planner
+ * has them for all classes of a weight or for none. */
 enum rc be_cuda_linear_load(struct be_cuda_ctx *c, struct be_weight *w, struct rc_err *err)
 {
     int enc = enc_of(w->stored);
@@ -48,7 +48,7 @@ enum rc be_cuda_linear_load(struct be_cuda_ctx *c, struct be_weight *w, struct r
         r.numerics = (enum be_knum)(i / 2 / BE_KCLASS_COUNT);
         r.epi = glu ? BE_EPI_GEGLU : BE_EPI_NONE;
         r.rows = be_kplan_class_rows((enum be_kclass)cls);
-        if (r.numerics == BE_KNUM_FAST && !c->f16)
+        if ((r.numerics == BE_KNUM_FAST && !c->f16) || (r.numerics == BE_KNUM_TF32 && !c->tf32))
             continue;
         if ((rc = be_cuda_fn_plan(c, &r, &f, err)) != RC_OK) {
             rc_wrap(err, "tensor '%s'", w->name);
@@ -177,9 +177,9 @@ static struct be_cuda_fn *planned(const struct be_linear_args *a, const struct b
 {
     enum be_kclass cls = be_kplan_class(a->n);
     bool glu = a->epi == BE_EPI_GEGLU;
-    struct be_cuda_fn *fast = w->lin[BE_KNUM_FAST][cls][glu];
+    struct be_cuda_fn *fast = w->lin[a->x->type == KX_F16 ? BE_KNUM_FAST : BE_KNUM_TF32][cls][glu];
 
-    return fast && a->x->type == KX_F16 ? fast : w->lin[BE_KNUM_EXACT][cls][glu];
+    return fast ? fast : w->lin[BE_KNUM_EXACT][cls][glu];
 }
 
 /* The run-time compiled winner of a single exact product or gated pair, else the planned one. */

@@ -7,9 +7,10 @@
 
 /* ------------------------------------------------------------ tolerance */
 
-/* Products of f16 values are exact in f32; what differs is the order (and the width of the
- * intermediate sum) in which a tensor core adds them: at most k / 2 roundings of 2^-23 relative
- * to the largest partial sum. */
+/* Products of f16 and of tf32 values (11 significant bits each) are exact in f32; what differs is
+ * the order (and the width of the intermediate sum) in which a tensor core adds them: at most k / 2
+ * roundings of 2^-23 relative to the largest partial sum; tf32, 8 columns at a time, k (1 + 1/8)
+ * truncations of 2^-23, 3.5e-4 at the 2,560 columns of the longest case. */
 static const struct {
     uint8_t op, numerics;
     struct be_kconf_tol tol;
@@ -18,6 +19,12 @@ static const struct {
      BE_KNUM_FAST,
      {1e-6, 1e-3,
       "tensor cores add f16 products in their own order; an f16 output rounds to 2^-11"}},
+    {BE_KOP_LINEAR,
+     BE_KNUM_TF32,
+     {1e-6, 5e-4,
+      "x and weights are rounded to tf32 in both (10 bits: at most 2^-10 + 2^-22 of the sum of |x "
+      "w| "
+      "from exact products); tensor cores add the products in their own order"}},
     {BE_KOP_ATTN,
      BE_KNUM_FAST,
      {1e-6, 2e-3,

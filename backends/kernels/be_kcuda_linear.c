@@ -13,8 +13,9 @@
 #include "be_kart_impl.h"
 
 /* Every word that a kernel's text may find defined anew. */
-static const char *const words[] = {"NAME", "TAG", "K",  "COLS", "GEGLU", "ROWS", "CHUNK", "STAGES",
-                                    "MT",   "NT",  "WY", "WX",   "MINB",  "TW",   "TX",    NULL};
+static const char *const words[] = {"NAME",  "TAG",    "K",  "COLS", "GEGLU", "ROWS",
+                                    "CHUNK", "STAGES", "MT", "NT",   "WY",    "WX",
+                                    "MINB",  "TW",     "TX", "TF32", NULL};
 
 static enum rc text(struct be_ktext *out, const char *name, struct rc_err *err)
 {
@@ -109,7 +110,8 @@ static enum rc float_tile(const struct be_kir *k, struct be_ktext *out, struct r
     return text(out, "kx_linear_ftile.cu", err);
 }
 
-static enum rc fast(const struct be_kir *k, struct be_ktext *out, struct rc_err *err)
+static enum rc fast(const struct be_kir *k, const struct be_klin_plan *p, struct be_ktext *out,
+                    struct rc_err *err)
 {
     bool wide = k->sched.cols_tile == 128;
 
@@ -119,6 +121,7 @@ static enum rc fast(const struct be_kir *k, struct be_ktext *out, struct rc_err 
     word(out, "WX", 2, "");
     word(out, "MINB", wide ? 2 : 8, "");
     word(out, "STAGES", k->sched.stages, "");
+    word(out, "TF32", p->tf32, "");
     return text(out, "kx_linear_fast.cu", err);
 }
 
@@ -168,7 +171,7 @@ enum rc be_klin_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err
     case BE_KLK_TILE:
         return p.f->cls == BE_KLC_FLOAT ? float_tile(k, out, err) : tile(k, out, err);
     case BE_KLK_FAST:
-        return fast(k, out, err);
+        return fast(k, &p, out, err);
     }
     return rc_fail(err, RC_INTERNAL, "kernel '%s': no CUDA text for it", k->name);
 }

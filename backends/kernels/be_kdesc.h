@@ -42,7 +42,8 @@ enum be_kmask {
     BE_KMASK_BIDI,
     BE_KMASK_BIDI_WINDOW
 };
-enum be_knum { BE_KNUM_EXACT, BE_KNUM_FAST, BE_KNUM_COUNT }; /* FAST: f16 products, f32 sums */
+/* FAST: f16 products, f32 sums; TF32: products of f32 rounded to tf32, f32 sums */
+enum be_knum { BE_KNUM_EXACT, BE_KNUM_FAST, BE_KNUM_TF32, BE_KNUM_COUNT };
 enum be_kphase { BE_KPHASE_NONE, BE_KPHASE_ONE_PASS, BE_KPHASE_SPLIT };
 
 /* Values a dimension may take; fixed 1: min = max is compiled in as a constant. max 0 = no such

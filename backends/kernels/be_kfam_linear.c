@@ -4,7 +4,8 @@
  * quantized formats, kx_repack_<format>. Classes: mv (1 row), ext (2 to 8), mm (9 and more), big
  * (65 and more; sm_80), all with the same bits, and any of them right for any number of rows.
  * The _geglu kernels take two parts to one output, the others one to three parts and any of the
- * other epilogues. f16 also has fast_mm and fast_few (products of halves on tensor cores).
+ * other epilogues. f16 also has fast_mm and fast_few (products of halves on tensor cores), f32 has
+ * tf32_mm and tf32_few (the same of floats rounded to tf32).
  *
  * Arithmetic: docs/kernels.md. Planes: be_klayout.c. Change freely: schedules. Change with care:
  * names (be_kplan.c spells them) and the tree (its order is the order of sums).
@@ -109,7 +110,7 @@ static void grid_repack(const struct be_kentry *e, const void *args, struct be_k
                  .wfmt = WFMT,                                                                     \
                  .act = ACT,                                                                       \
                  .epi = EPI,                                                                       \
-                 .out = BE_KACT_ANY,                                                               \
+                 .out = (NUM) == BE_KNUM_TF32 ? BE_KACT_F32 : BE_KACT_ANY,                         \
                  .rows_class = RCLASS,                                                             \
                  .numerics = NUM,                                                                  \
                  .rows = {RMIN, RMAX, 1, 0},                                                       \
@@ -177,19 +178,21 @@ static void grid_repack(const struct be_kentry *e, const void *args, struct be_k
         BOTH(w, WFMT, BE_KACT_ANY, 1, "big", BE_KROWS_65, 65, 1u << 20, 256, 64, 64,            \
              (code) == 4 ? 2 : 3, KX_SLICES, ((code) == 4 ? 2 : 3) * STAGE_F(64, 64, code), 80, \
              grid_tile)
-/* stages of 64 columns of halves */
-#define FAST(w, WFMT, CLASS, ...)                                                \
-    LINEAR(w, WFMT, BE_KACT_F16, 1, BE_KNUM_FAST, CLASS, "", 0xff, __VA_ARGS__), \
-        LINEAR(w, WFMT, BE_KACT_F16, 1, BE_KNUM_FAST, CLASS, "_geglu", BE_EPI_GEGLU, __VA_ARGS__)
+/* stages of 128 bytes of columns: 64 halves or 32 floats */
+#define FAST(w, WFMT, ACT, NUM, CLASS, ...)                     \
+    LINEAR(w, WFMT, ACT, 1, NUM, CLASS, "", 0xff, __VA_ARGS__), \
+        LINEAR(w, WFMT, ACT, 1, NUM, CLASS, "_geglu", BE_EPI_GEGLU, __VA_ARGS__)
+#define FAST_FEW BE_KROWS_ANY, 1, 64, 64, 32, 16, 4, 1, 4 * 48 * 128
+#define FAST_MM BE_KROWS_65, 65, 1u << 20, 128, 128, 128, 3, 1, 3 * 256 * 128, 80, grid_tile
 
 static const struct be_kentry entries[] = {
     FLOATS("f32", BE_F32, 4),
     FLOATS("f16", BE_F16, 2),
     FLOATS("bf16", BE_BF16, 2),
-    FAST("f16", BE_F16, "fast_few", BE_KROWS_ANY, 1, 64, 64, 32, 16, 4, 1, 4 * 48 * 128, 75,
-         grid_tile),
-    FAST("f16", BE_F16, "fast_mm", BE_KROWS_65, 65, 1u << 20, 128, 128, 128, 3, 1, 3 * 256 * 128,
-         80, grid_tile),
+    FAST("f16", BE_F16, BE_KACT_F16, BE_KNUM_FAST, "fast_few", FAST_FEW, 75, grid_tile),
+    FAST("f16", BE_F16, BE_KACT_F16, BE_KNUM_FAST, "fast_mm", FAST_MM),
+    FAST("f32", BE_F32, BE_KACT_F32, BE_KNUM_TF32, "tf32_few", FAST_FEW, 80, grid_tile),
+    FAST("f32", BE_F32, BE_KACT_F32, BE_KNUM_TF32, "tf32_mm", FAST_MM),
     QUANT_32("q4_0", BE_Q4_0, 16, 2, 0, 0),
     QUANT_32("q4_1", BE_Q4_1, 16, 4, 0, 32),
     QUANT_32("q5_0", BE_Q5_0, 16, 2, 4, 0),
@@ -246,12 +249,15 @@ static uint32_t step_of(const struct be_klin_fmt *f)
 /* The sums: mat-vec stages the row only, tiles stage the weights too. */
 static void build_loop(struct be_kir *k, const struct be_klin_fmt *f, bool geglu)
 {
-    bool fast = k->desc.numerics == BE_KNUM_FAST,
+    bool fast = k->desc.numerics != BE_KNUM_EXACT,
          tile = k->sched.cols_tile >= 16 && k->sched.stages > 1;
     uint8_t mul = f->cls == BE_KLC_FLOAT ? fast ? BE_KN_MMA : BE_KN_FMA
                   : tile                 ? BE_KN_MMA
                                          : BE_KN_DP4A;
-    uint32_t mma = mul != BE_KN_MMA ? 0 : fast ? BE_KM_F16_16816 : BE_KM_S8_16832;
+    uint32_t mma = mul != BE_KN_MMA                   ? 0
+                   : k->desc.numerics == BE_KNUM_TF32 ? BE_KM_TF32_1688
+                   : fast                             ? BE_KM_F16_16816
+                                                      : BE_KM_S8_16832;
 
     add(k, 1, BE_KN_LOOP, 0, 0, 0, BE_KA_K, step_of(f));
     add(k, 2, BE_KN_LOAD_ACT, X, 0, 0, k->desc.act, 0);
@@ -281,7 +287,7 @@ static void build_linear(struct be_kir *k, const struct be_klin_fmt *f)
         uint8_t s = (uint8_t)(S0 + i);
 
         add(k, 1, BE_KN_REDUCE, s, s, 0,
-            k->desc.numerics == BE_KNUM_FAST ? BE_KR_SUM : BE_KR_SLICES, BE_KA_K);
+            k->desc.numerics != BE_KNUM_EXACT ? BE_KR_SUM : BE_KR_SLICES, BE_KA_K);
         add(k, 1, BE_KN_BIAS, s, s, 0, 0, i);
     }
     if (geglu) {
@@ -366,9 +372,13 @@ static void read_linear(struct reader *r, struct be_klin_plan *p)
         take(r, BE_KN_BARRIER);
     p->kind = staged ? BE_KLK_TILE : BE_KLK_MV;
     for (uint32_t i = 0; i < parts; i++)
-        if (!take_if(r, BE_KN_FMA) && !take_if(r, BE_KN_DP4A) &&
-            take(r, BE_KN_MMA)->imm == BE_KM_F16_16816)
-            p->kind = BE_KLK_FAST;
+        if (!take_if(r, BE_KN_FMA) && !take_if(r, BE_KN_DP4A)) {
+            uint32_t mma = take(r, BE_KN_MMA)->imm;
+
+            if (mma == BE_KM_F16_16816 || mma == BE_KM_TF32_1688)
+                p->kind = BE_KLK_FAST;
+            p->tf32 = mma == BE_KM_TF32_1688;
+        }
     if (!staged)
         take(r, BE_KN_BARRIER);
     for (uint32_t i = 0; i < parts; i++) {

@@ -272,10 +272,12 @@ static enum rc check_mma(const struct be_kir *k, uint32_t i, struct rc_err *err)
 {
     uint32_t m = k->node[i].imm;
 
-    if (m == 0 || m > BE_KM_F16_1688)
-        return bad(k, i, err, "shape %u, expected 1 to %d", m, BE_KM_F16_1688);
+    if (m == 0 || m > BE_KM_TF32_1688)
+        return bad(k, i, err, "shape %u, expected 1 to %d", m, BE_KM_TF32_1688);
     if ((m == BE_KM_F16_16816 || m == BE_KM_F16_1688) && k->desc.numerics != BE_KNUM_FAST)
-        return bad(k, i, err, "half products in a kernel whose numerics are exact");
+        return bad(k, i, err, "half products in a kernel whose numerics are not f16's");
+    if (m == BE_KM_TF32_1688 && k->desc.numerics != BE_KNUM_TF32)
+        return bad(k, i, err, "tf32 products in a kernel whose numerics are not tf32's");
     return RC_OK;
 }
 

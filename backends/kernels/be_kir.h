@@ -52,7 +52,13 @@ enum be_knode_kind {
 enum be_kunit { BE_KU_ELEM = 1, BE_KU_ROW, BE_KU_HEAD_ROW, BE_KU_BLOCK };
 enum be_kaxis { BE_KA_K = 1, BE_KA_SPLIT, BE_KA_TILE, BE_KA_PART, BE_KA_ROWS };
 enum be_kred { BE_KR_SLICES = 1, BE_KR_SUM, BE_KR_SUM_SQ, BE_KR_MAX, BE_KR_ARGMAX };
-enum be_kmma { BE_KM_S8_16832 = 1, BE_KM_F16_16816, BE_KM_S8_8816, BE_KM_F16_1688 };
+enum be_kmma {
+    BE_KM_S8_16832 = 1,
+    BE_KM_F16_16816,
+    BE_KM_S8_8816,
+    BE_KM_F16_1688,
+    BE_KM_TF32_1688
+};
 
 /* The value dst lies in shared memory: threads other than the writer read it. */
 #define BE_KF_SHARED 1

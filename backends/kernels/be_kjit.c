@@ -434,13 +434,13 @@ static bool failed(struct be_kjit *j, struct job *b, enum rc rc, const char *doi
     return false;
 }
 
-/* Exact arithmetic has one result. Products of half operands on tensor cores, and attention,
- * whose scores are such products, have a tolerance. */
+/* Exact arithmetic has one result. Products of half or tf32 operands on tensor cores, and
+ * attention, whose scores are such products, have a tolerance. */
 static double tolerance(const struct be_kdesc *d)
 {
     bool attn = d->op == BE_KOP_ATTN || d->op == BE_KOP_ATTN_PACKED;
 
-    return attn || d->numerics == BE_KNUM_FAST ? FAST_ABS : 0;
+    return attn || d->numerics != BE_KNUM_EXACT ? FAST_ABS : 0;
 }
 
 static bool validate(struct be_kjit *j, struct job *b)

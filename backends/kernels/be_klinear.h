@@ -33,13 +33,13 @@ enum be_klin_kind {
     BE_KLK_REPACK,
     BE_KLK_MV,   /* one row, or a few: weights from memory to registers, 8 lanes a weight row */
     BE_KLK_TILE, /* tiles through shared memory, sched says how large */
-    BE_KLK_FAST  /* half products on tensor cores */
+    BE_KLK_FAST  /* half or tf32 products on tensor cores */
 };
 /* What a tree of this family says, node by node. */
 struct be_klin_plan {
     enum be_klin_kind kind;
     const struct be_klin_fmt *f;
-    bool geglu;
+    bool geglu, tf32;
     uint32_t epi; /* 0xff at run time */
 };
 /* RC_INTERNAL names the node that is not where it should be. */

@@ -56,10 +56,13 @@ enum rc be_klin_metal(const struct be_kir *k, struct be_ktext *out, struct rc_er
     be_ktext_add(
         out,
         "\nkernel void %s(constant %s &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])\n"
-        "{\n    %s(a, at.x, at.y);\n}\n",
+        "{\n    %s(a, at.x, at.y%s);\n}\n",
         k->name, p.kind == BE_KLK_REPACK ? "kx_repack" : "kx_linear",
         p.kind == BE_KLK_REPACK ? "kxl_repack"
         : p.geglu               ? "kxl_gated"
-                                : "kxl_element");
+                                : "kxl_element",
+        p.kind == BE_KLK_REPACK ? ""
+        : p.tf32                ? ", true"
+                                : ", false");
     return RC_OK;
 }

@@ -50,6 +50,8 @@ static const struct {
     {BE_KNUM_EXACT, BE_KCLASS_MM, "mm"},      {BE_KNUM_EXACT, BE_KCLASS_BIG, "big"},
     {BE_KNUM_FAST, BE_KCLASS_MV, "fast_few"}, {BE_KNUM_FAST, BE_KCLASS_EXT, "fast_few"},
     {BE_KNUM_FAST, BE_KCLASS_MM, "fast_few"}, {BE_KNUM_FAST, BE_KCLASS_BIG, "fast_mm"},
+    {BE_KNUM_TF32, BE_KCLASS_MV, "tf32_few"}, {BE_KNUM_TF32, BE_KCLASS_EXT, "tf32_few"},
+    {BE_KNUM_TF32, BE_KCLASS_MM, "tf32_few"}, {BE_KNUM_TF32, BE_KCLASS_BIG, "tf32_mm"},
 };
 #define N_PRODUCTS (sizeof(products) / sizeof(products[0]))
 

@@ -97,6 +97,11 @@ KX_DEV kx_u kx_f2h2(float lo, float hi)
 {
     return (kx_u)kx_f2h(lo) | (kx_u)kx_f2h(hi) << 16;
 }
+/* the device's word as the float it stands for: half away from 0 */
+KX_DEV float kx_tf32(float f)
+{
+    return isfinite(f) ? be_bits_to_f32((be_f32_to_bits(f) + 0x1000u) & ~0x1fffu) : f;
+}
 KX_DEV float kx_bf2f(unsigned short h)
 {
     return be_bf16_to_f32(h);

@@ -2,8 +2,8 @@
  *
  * Walks the tree once per output element. Arithmetic is that of docs/kernels.md to the
  * bit: exact integers per block, one fma (two with a minimum) into slice b % 8, the fold of
- * be_kargs.h. Slow on purpose: what it does can be read off. Half products of tensor cores
- * are summed here in ascending columns by fma in f32, which differs in the last bits.
+ * be_kargs.h. Slow on purpose: what it does can be read off. Half and tf32 products of tensor
+ * cores are summed here in ascending columns by fma in f32, which differs in the last bits.
  * Tests: tests/backends/test_be_klinear.c
  */
 #include "be_klinear.h"
@@ -163,7 +163,7 @@ static float step_int(const struct be_klin_fmt *f, const struct block *w, const 
 static void multiply(struct walk *w, const struct be_knode *n)
 {
     const struct block *wb = &w->v[n->a].b, *xb = &w->v[n->b].b;
-    /* tensor cores sum halves in one order, without slices */
+    /* tensor cores sum halves and tf32 in one order, without slices */
     float *acc = &w->v[n->dst].slice[w->k->sched.slices == KX_SLICES ? w->step % KX_SLICES : 0];
 
     if (w->f->cls != BE_KLC_FLOAT) {
@@ -171,7 +171,9 @@ static void multiply(struct walk *w, const struct be_knode *n)
         return;
     }
     for (unsigned i = 0; i < KX_CHUNK; i++)
-        *acc = kx_fma(wb->f[i], xb->f[i], *acc);
+        *acc = n->kind == BE_KN_MMA && n->imm == BE_KM_TF32_1688
+                   ? kx_fma(kx_tf32(wb->f[i]), kx_tf32(xb->f[i]), *acc)
+                   : kx_fma(wb->f[i], xb->f[i], *acc);
 }
 
 static float function(uint32_t epi, float v)

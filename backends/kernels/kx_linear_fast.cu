@@ -1,8 +1,9 @@
 
-/* kx_linear_fast.cu - products of halves on tensor cores, f32 sums in ascending columns: the same
- * order whatever the tile, so a row's bits do not depend on how many rows there are. A block
- * makes KXL_BX rows of x by KXL_BW weight rows, a warp 16 KXL_MT by 8 KXL_NT of it; 64 columns at a
- * time through KXL_STAGES buffers, 16-byte chunk c of row r at c ^ (r & 7). */
+/* kx_linear_fast.cu - products of halves (KXL_TF32: of floats rounded to tf32) on tensor cores, f32
+ * sums in ascending columns: the same order whatever the tile, so a row's bits do not depend on how
+ * many rows there are. A block makes KXL_BX rows of x by KXL_BW weight rows, a warp 16 KXL_MT by
+ * 8 KXL_NT of it; 128 bytes of columns at a time through KXL_STAGES buffers, 16-byte chunk c of row
+ * r at c ^ (r & 7). A fragment of 8 tf32 columns lies as one of 16 halves does: word for word. */
 #undef KXL_THREADS
 #undef KXL_BW
 #undef KXL_BX
@@ -10,6 +11,9 @@
 #undef KXL_STAGE
 #undef KXL_P
 #undef KXL_F
+#undef KXL_T
+#undef KXL_C16
+#undef KXL_MMA
 #define KXL_F(name) KXL_CAT(name, KXL_TAG)
 #define KXL_THREADS (32u * KXL_WY * KXL_WX)
 #define KXL_BX (16u * KXL_MT * KXL_WX)
@@ -17,6 +21,16 @@
 #define KXL_OW (KXL_BX * 128u)
 #define KXL_STAGE (KXL_OW + KXL_BW * 128u)
 #define KXL_P (KXL_BW + 8u)
+/* type of an element of x and of the weights, how many 16 bytes hold */
+#if KXL_TF32
+#define KXL_T kx_u
+#define KXL_C16 4u
+#define KXL_MMA kx_mma_tf32_1688
+#else
+#define KXL_T unsigned short
+#define KXL_C16 8u
+#define KXL_MMA kx_mma_f16_16816
+#endif
 
 KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const struct kxl_tile *w, kx_u r, kx_u row_bytes, int *ok)
 {
@@ -31,24 +45,24 @@ KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const stru
 
 KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
 {
-    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * 2u), tid = kx_tid();
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * (16u / KXL_C16)), tid = kx_tid();
     int ok;
 
-    if ((k & 7u) == 0u) {
+    if ((k & (KXL_C16 - 1u)) == 0u) {
         KX_UNROLL
         for (kx_u i = tid; i < KXL_BX * 8u; i += KXL_THREADS) {
-            const kx_u r = i >> 3, c = i & 7u, off = st * 64u + c * 8u;
+            const kx_u r = i >> 3, c = i & 7u, off = st * (8u * KXL_C16) + c * KXL_C16;
 
             ok = row0 + r < a->n && off < k;
-            kx_cp16_if(sm + r * 128u + ((c ^ (r & 7u)) * 16u), (const unsigned short *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + off, ok);
+            kx_cp16_if(sm + r * 128u + ((c ^ (r & 7u)) * 16u), (const KXL_T *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + off, ok);
         }
     } else { /* rows of x not aligned */
-        for (kx_u i = tid; i < KXL_BX * 64u; i += KXL_THREADS) {
-            const kx_u r = i >> 6, c = i & 63u;
+        for (kx_u i = tid; i < KXL_BX * 8u * KXL_C16; i += KXL_THREADS) {
+            const kx_u r = i / (8u * KXL_C16), c = i % (8u * KXL_C16), off = st * (8u * KXL_C16) + c;
 
-            ok = row0 + r < a->n && st * 64u + c < k;
-            *(unsigned short *)(sm + r * 128u + (((c >> 3) ^ (r & 7u)) * 16u) + (c & 7u) * 2u) =
-                ok ? ((const unsigned short *)a->x)[(unsigned long long)(row0 + r) * k + st * 64u + c] : (unsigned short)0;
+            ok = row0 + r < a->n && off < k;
+            *(KXL_T *)(sm + r * 128u + (((c / KXL_C16) ^ (r & 7u)) * 16u) + c % KXL_C16 * (16u / KXL_C16)) =
+                ok ? ((const KXL_T *)a->x)[(unsigned long long)(row0 + r) * k + off] : (KXL_T)0;
         }
     }
     KX_UNROLL
@@ -63,7 +77,7 @@ KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const 
 KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 {
     KX_DYN_SHARED(sm);
-    const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
+    const kx_u k = KXL_K(a.k), nst = (k + 8u * KXL_C16 - 1u) / (8u * KXL_C16), row0 = kx_by() * KXL_BX;
     const kx_u lane = kx_tid() & 31u, warp = kx_tid() >> 5;
     const kx_u x0 = warp / KXL_WY * (16u * KXL_MT), w0 = warp % KXL_WY * (8u * KXL_NT);
     struct kxl_tile w;
@@ -108,11 +122,19 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
                 fw[j + 1][0] = f[2];
                 fw[j + 1][1] = f[3];
             }
+#if KXL_TF32
+            KX_UNROLL
+            for (int i = 0; i < KXL_MT * 4; i++)
+                fx[i / 4][i % 4] = kx_f2tf32(kx_i2f_bits((int)fx[i / 4][i % 4]));
+            KX_UNROLL
+            for (int j = 0; j < KXL_NT * 2; j++)
+                fw[j / 2][j % 2] = kx_f2tf32(kx_i2f_bits((int)fw[j / 2][j % 2]));
+#endif
             KX_UNROLL
             for (int i = 0; i < KXL_MT; i++) {
                 KX_UNROLL
                 for (int j = 0; j < KXL_NT; j++)
-                    kx_mma_f16_16816(acc[i][j], fx[i], fw[j]);
+                    KXL_MMA(acc[i][j], fx[i], fw[j]);
             }
         }
     }
@@ -132,7 +154,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         }
     }
     kx_sync();
-#if !KXL_GEGLU
+#if !KXL_GEGLU && !KXL_TF32
     if ((w.n & 3u) == 0u && a.epi != KX_EPI_ADD && a.out_t == KX_F16) {
         /* the usual case, 4 columns at a time */
         const float *b = (const float *)KXL_SEL(w.part, a.b[0], a.b[1], a.b[2]);

@@ -38,7 +38,7 @@ const struct sup_opt sup_opts_bench[] = {
     {"batch-tokens", SUP_O_NUM, "N", "rows of one prefill chunk (default 512)", 1, 8192},
     {"backend", SUP_O_TEXT, "WORD", "cpu, cuda (default cpu)", 0, 0},
     {"device", SUP_O_NUM, "N", "which GPU (default 0)", 0, 63},
-    {"compute", SUP_O_TEXT, "WORD", "float weights: exact_f32, f16", 0, 0},
+    {"compute", SUP_O_TEXT, "WORD", "float weights: exact_f32, tf32, f16", 0, 0},
     {"jit", SUP_O_TEXT, "MODE", "off, guarded, exact, profile (default off)", 0, 0},
     {"jit-cache-dir", SUP_O_TEXT, "PATH", "folder of compiled kernels (default none)", 0, 0},
     {"cuda-library", SUP_O_TEXT, "PATH", "driver library (default libcuda.so.1)", 0, 0},

@@ -6,6 +6,9 @@
 /* of the largest output: sums of up to 512 products in another order */
 #define REL_MAX 2e-6
 #define REL_F16 2e-3 /* compute = f16: weights and rows rounded to half */
+/* compute = tf32, of the sum of |x w|: both factors are off by at most 2^-11 of themselves, a
+ * product by 2^-10 + 2^-22; then two sums of k terms */
+#define TF32(k) (0x1p-10 + 0x1p-22 + 2 * (k)*0x1p-23)
 
 static struct be_ctx *cpu, *gpu;
 
@@ -170,31 +173,33 @@ static void odd_columns(void **state)
         }
 }
 
-static void rows_alone(void **state)
+static void alone(struct be_ctx *c, enum be_dtype t)
 {
     static const uint32_t cuts[] = {1, 2, 8, 9, 40};
+    struct prod p = {.t = t, .k = 512, .n_out = {33, 16}, .n_parts = 2, .rows = MAX_N};
+    float *all[3] = {NULL};
+    struct data d;
 
-    for (size_t i = 0; i < N_TYPES; i++) {
-        struct prod p = {
-            .t = all_types[i], .k = 512, .n_out = {33, 16}, .n_parts = 2, .rows = MAX_N};
-        float *all[3] = {NULL};
-        struct data d;
+    data_init(&d, &p);
+    product(c, &p, &d, 0, p.rows, all);
+    for (size_t k = 0; k < 5; k++) {
+        float *some[3] = {NULL};
 
-        data_init(&d, &p);
-        product(gpu, &p, &d, 0, p.rows, all);
-        for (size_t k = 0; k < 5; k++) {
-            float *some[3] = {NULL};
-
-            product(gpu, &p, &d, 7, cuts[k], some);
-            for (int j = 0; j < 2; j++) {
-                same(be_dtype_name(p.t), some[j], all[j] + 7 * p.n_out[j], cuts[k] * p.n_out[j]);
-                free(some[j]);
-            }
+        product(c, &p, &d, 7, cuts[k], some);
+        for (int j = 0; j < 2; j++) {
+            same(be_dtype_name(p.t), some[j], all[j] + 7 * p.n_out[j], cuts[k] * p.n_out[j]);
+            free(some[j]);
         }
-        free(all[0]);
-        free(all[1]);
-        data_deinit(&d, &p);
     }
+    free(all[0]);
+    free(all[1]);
+    data_deinit(&d, &p);
+}
+
+static void rows_alone(void **state)
+{
+    for (size_t i = 0; i < N_TYPES; i++)
+        alone(gpu, all_types[i]);
 }
 
 static void half(void **state)
@@ -208,6 +213,61 @@ static void half(void **state)
 
             check(c, &p, REL_F16);
         }
+    be_ctx_free(&c);
+}
+
+/* The bound, element by element, for f32 weights, whose products are no longer the exact ones;
+ * the same bits as exact_f32 for other weights. */
+static void one_tf32(struct be_ctx *c, const struct prod *p)
+{
+    float *want[3] = {NULL}, *got[3] = {NULL};
+    uint32_t n = p->n_out[0], differ = 0;
+    struct data d;
+
+    data_init(&d, p);
+    product(gpu, p, &d, 0, p->rows, want);
+    product(c, p, &d, 0, p->rows, got);
+    if (p->t != BE_F32)
+        same(be_dtype_name(p->t), got[0], want[0], p->rows * n);
+    for (uint32_t i = 0; p->t == BE_F32 && i < p->rows * n; i++) {
+        const float *x = d.x + (size_t)(i / n) * p->k, *w = (float *)(void *)d.w[0];
+        double sum = 0, off = fabs((double)got[0][i] - want[0][i]);
+
+        for (uint32_t j = 0; j < p->k; j++)
+            sum += fabs((double)x[j] * w[(size_t)(i % n) * p->k + j]);
+        if (!(off <= TF32(p->k) * sum))
+            fail_msg("tf32 rows %u k %u element %u: %.9g, exact %.9g, allowed %g", p->rows, p->k, i,
+                     got[0][i], want[0][i], TF32(p->k) * sum);
+        differ += off > 0;
+    }
+    if (p->t == BE_F32)
+        assert_true(differ > p->rows * n / 2);
+    free(want[0]);
+    free(got[0]);
+    data_deinit(&d, p);
+}
+
+static void tf32(void **state)
+{
+    static const enum be_dtype types[] = {BE_F32, BE_F16, BE_BF16, BE_Q8_0};
+    struct be_ctx *c = cuda_ctx(true, true, "tf32");
+
+    for (size_t i = 0; i < 4; i++)
+        for (uint32_t rows = 1; rows <= 70; rows += 23)
+            one_tf32(c, &(struct prod){
+                            .t = types[i], .k = 256, .n_out = {48}, .n_parts = 1, .rows = rows});
+    one_tf32(c, &(struct prod){.t = BE_F32, .k = 27, .n_out = {9}, .n_parts = 1, .rows = 5});
+    for (uint32_t rows = 1; rows <= 70; rows += 69)
+        check(c,
+              &(struct prod){.t = BE_F32,
+                             .k = 256,
+                             .n_out = {40, 40},
+                             .n_parts = 2,
+                             .rows = rows,
+                             .epi = BE_EPI_GEGLU},
+              REL_F16);
+    alone(c, BE_F32);
+    assert_string_equal(stats_of(c).f32_gemm, "tf32");
     be_ctx_free(&c);
 }
 
@@ -340,10 +400,15 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats),     cmocka_unit_test(epilogues),
-        cmocka_unit_test(odd_columns), cmocka_unit_test(rows_alone),
-        cmocka_unit_test(half),        cmocka_unit_test(fusions_change_nothing),
-        cmocka_unit_test(mixed_gate),  cmocka_unit_test(refused),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(epilogues),
+        cmocka_unit_test(odd_columns),
+        cmocka_unit_test(rows_alone),
+        cmocka_unit_test(half),
+        cmocka_unit_test(tf32),
+        cmocka_unit_test(fusions_change_nothing),
+        cmocka_unit_test(mixed_gate),
+        cmocka_unit_test(refused),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

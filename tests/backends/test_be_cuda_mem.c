@@ -205,6 +205,11 @@ static void devices(void **state)
     assert_non_null(strstr(why.msg, "sm_75"));
     setenv("INFERD_EMU_ARCH", "75", 1); /* Turing: other kernels, the same calls */
     OK(try_all(err));
+    o.compute = "tf32"; /* which Turing has not */
+    assert_int_equal(be_ctx_new(&c, &o, &why), RC_UNSUPPORTED);
+    assert_string_equal(why.what, "compute");
+    assert_non_null(strstr(why.msg, "needs sm_80"));
+    assert_non_null(strstr(why.msg, "sm_75"));
     unsetenv("INFERD_EMU_ARCH");
     o.compute = "f8";
     assert_int_equal(be_ctx_new(&c, &o, &why), RC_INVALID);

@@ -65,7 +65,7 @@ static void one_weight(struct be_ctx *ctx, enum be_dtype t, struct be_tensor *x,
     struct be_weight *w = any_weight(ctx, t);
     struct be_embed_args em = {.table = w, .ids = (const int32_t[]){3}, .n = 1, .out = x};
     struct be_linear_args a = {.x = x, .n_parts = 2};
-    bool fast = x->type == KX_F16;
+    enum be_knum num = x->type == KX_F16 ? BE_KNUM_FAST : c->tf32 ? BE_KNUM_TF32 : BE_KNUM_EXACT;
     uint32_t type = x->type;
 
     a.part[0].w = a.part[1].w = w;
@@ -81,7 +81,7 @@ static void one_weight(struct be_ctx *ctx, enum be_dtype t, struct be_tensor *x,
                        (struct be_kplan_req){.op = BE_KOP_LINEAR,
                                              .wfmt = w->stored,
                                              .epi = a.epi,
-                                             .numerics = fast ? BE_KNUM_FAST : BE_KNUM_EXACT,
+                                             .numerics = num,
                                              .rows = a.n,
                                              .k = K,
                                              .n = N});
@@ -100,8 +100,13 @@ static void products(void **state)
 
     for (int i = 0; i < K; i++)
         ones[i] = 1;
-    for (size_t i = 0; i < 2 * sizeof(archs) / sizeof(archs[0]); i++) {
-        struct be_ctx *ctx = context(archs[i / 2], i % 2 ? "f16" : NULL);
+    for (size_t i = 0; i < 3 * sizeof(archs) / sizeof(archs[0]); i++) {
+        static const char *const computes[] = {NULL, "f16", "tf32"};
+        const char *arch = archs[i / 3];
+
+        if (i % 3 == 2 && strcmp(arch, "75") == 0)
+            continue; /* refused there */
+        struct be_ctx *ctx = context(arch, computes[i % 3]);
         struct be_cuda_ctx *c = be_cuda(ctx);
         struct be_tensor *x = tensor(ctx, ROWS, K, NULL), *y = tensor(ctx, ROWS, K, NULL),
                          *out = tensor(ctx, ROWS, N, NULL);
@@ -111,7 +116,7 @@ static void products(void **state)
         OK(be_rms_norm(ctx, &nrm, err));
         is_planned("norm", c, take(c),
                    (struct be_kplan_req){.op = BE_KOP_RMS_NORM, .rows = ROWS, .k = K});
-        assert_int_equal(y->type, i % 2 ? KX_F16 : KX_F32);
+        assert_int_equal(y->type, i % 3 == 1 ? KX_F16 : KX_F32);
         for (size_t t = 0; t < N_TYPES; t++) {
             one_weight(ctx, all_types[t], x, out);
             one_weight(ctx, all_types[t], y, out);

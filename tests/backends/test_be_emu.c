@@ -105,7 +105,7 @@ static void async_copies(void **state)
 }
 
 /* Row and column of element i of a lane's fragment: PTX ISA, m16n8k16 and m16n8k32 for .s8,
- * m16n8k16 for .f16. */
+ * m16n8k16 for .f16, m16n8k8 for .tf32. */
 static void a_s8(int k, int lane, int i, int *row, int *col)
 {
     int g = lane >> 2, t = lane % 4;
@@ -133,6 +133,16 @@ static void a_f16(int lane, int i, int *row, int *col)
 static void b_f16(int lane, int i, int *row, int *col)
 {
     *row = i < 2 ? lane % 4 * 2 + (i & 1) : lane % 4 * 2 + (i & 1) + 8;
+    *col = lane >> 2;
+}
+static void a_tf32(int lane, int i, int *row, int *col)
+{
+    *row = i == 0 || i == 2 ? lane >> 2 : (lane >> 2) + 8;
+    *col = i < 2 ? lane % 4 : lane % 4 + 4;
+}
+static void b_tf32(int lane, int i, int *row, int *col)
+{
+    *row = i == 0 ? lane % 4 : lane % 4 + 4;
     *col = lane >> 2;
 }
 static void c_any(int lane, int i, int *row, int *col)
@@ -220,6 +230,56 @@ static void mma_half(void **state)
             got = be_bits_to_f32(out[l][i]);
             assert_memory_equal(&got, &want, 4);
         }
+}
+
+/* Half of the last of 10 bits goes away from zero; an overflow is infinite. */
+static float tf32(float f)
+{
+    int e;
+    float m = frexpf(f, &e);
+
+    return ldexpf(roundf(ldexpf(m, 11)), e - 11);
+}
+
+static void mma_tf32(void **state)
+{
+    static const float odd[] = {1 + 0x1p-11f, -1 - 0x1p-11f, 1 + 0x1.ffcp-12f, 1 + 0x1p-12f,
+                                0x1.fff8p9f};
+    uint32_t in[32][10], out[32][4];
+    float a[16][8], b[8][8], c[16][8], got;
+    int row, col;
+
+    for (int i = 0; i < 16 * 8; i++) {
+        a[i / 8][i % 8] = i < 5 ? odd[i] : rndf() * 3;
+        c[i / 8][i % 8] = rndf();
+    }
+    for (int i = 0; i < 8 * 8; i++)
+        b[i / 8][i % 8] = rndf();
+    for (int l = 0; l < 32; l++) {
+        for (int i = 0; i < 4; i++) {
+            a_tf32(l, i, &row, &col);
+            in[l][i] = be_f32_to_bits(a[row][col]);
+            c_any(l, i, &row, &col);
+            in[l][6 + i] = be_f32_to_bits(c[row][col]);
+        }
+        for (int i = 0; i < 2; i++) {
+            b_tf32(l, i, &row, &col);
+            in[l][4 + i] = be_f32_to_bits(b[row][col]);
+        }
+    }
+    good("kx_emu_mma", in, out, 0, 3, 1, 32, 0);
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            float want;
+
+            c_any(l, i, &row, &col);
+            want = c[row][col];
+            for (int j = 0; j < 8; j++)
+                want += tf32(a[row][j]) * tf32(b[j][col]);
+            got = be_bits_to_f32(out[l][i]);
+            assert_memory_equal(&got, &want, 4);
+        }
+    bad("kx_emu_mma", in, out, 0, 4, 32, 0, EMU_E_ASSERT, "is not tf32");
 }
 
 static void ldmatrix(void **state)
@@ -354,6 +414,7 @@ int main(void)
         cmocka_unit_test(async_copies),
         cmocka_unit_test(mma_int),
         cmocka_unit_test(mma_half),
+        cmocka_unit_test(mma_tf32),
         cmocka_unit_test(ldmatrix),
         cmocka_unit_test(small_functions),
         cmocka_unit_test(shared_memory),

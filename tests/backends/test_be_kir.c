@@ -120,6 +120,8 @@ BREAK(no_slices, k->sched.slices = 4)
 BREAK(undeclared_reduction, k->node[RED].imm2 = BE_KA_SPLIT)
 BREAK(bad_mma, k->node[DOT].kind = BE_KN_MMA; k->node[DOT].imm = 12)
 BREAK(inexact_mma, k->node[DOT].kind = BE_KN_MMA; k->node[DOT].imm = BE_KM_F16_16816)
+BREAK(tf32_mma, k->node[DOT].kind = BE_KN_MMA; k->node[DOT].imm = BE_KM_TF32_1688;
+      k->desc.numerics = BE_KNUM_FAST)
 BREAK(exact_mma, k->node[DOT].kind = BE_KN_MMA; k->node[DOT].imm = BE_KM_S8_16832)
 BREAK(bad_function, k->node[BIAS].kind = BE_KN_ACT; k->node[BIAS].imm = 77)
 BREAK(bad_encoding, k->node[BIAS].kind = BE_KN_QUANT_ACT; k->node[BIAS].imm = 2)
@@ -190,6 +192,7 @@ static const struct {
     {"reduction without loop", undeclared_reduction, "over axis SPLIT, which no loop"},
     {"tensor shape", bad_mma, "node 5 MMA: shape 12"},
     {"half products in an exact kernel", inexact_mma, "half products in a kernel"},
+    {"tf32 products in another kernel", tf32_mma, "tf32 products in a kernel"},
     {"function", bad_function, "function 77"},
     {"encoding", bad_encoding, "encoding 2"},
     {"element type", bad_element, "element type 50"},

@@ -19,6 +19,7 @@
 /* relative to the sum of absolute products: rounding of at most k / 8 / block fmas and the fold */
 #define TOL_EXACT 2e-6
 #define TOL_FAST 2e-4
+#define TOL_TF32 (0x1p-10 + 0x1p-22 + 2e-6) /* both factors are off by at most 2^-11 */
 
 struct job {
     const struct be_klin_fmt *f;
@@ -306,7 +307,8 @@ static void check_device(struct job *j, const struct be_kentry *e, unsigned arch
     }
 }
 
-static const char *const classes[] = {"mv", "ext", "mm", "big", "fast_few", "fast_mm"};
+static const char *const classes[] = {"mv",       "ext",     "mm",       "big",
+                                      "fast_few", "fast_mm", "tf32_few", "tf32_mm"};
 #define N_CLASSES (sizeof(classes) / sizeof(classes[0]))
 
 static const struct be_kentry *entry(const struct be_klin_fmt *f, unsigned cls, bool geglu)
@@ -329,12 +331,15 @@ static const struct shape shapes[N_CLASSES][3] = {
     {{65, 1, 1, {3}}, {66, 20, 3, {65, 5, 64}}, {65, 11, 2, {64, 33}}},
     {{1, 1, 1, {3}}, {33, 20, 3, {33, 5, 16}}, {40, 13, 2, {32, 36}}},
     {{65, 1, 1, {3}}, {66, 20, 3, {129, 5, 8}}, {129, 13, 2, {128, 36}}},
+    {{1, 1, 1, {3}}, {33, 20, 3, {33, 5, 16}}, {40, 13, 2, {32, 36}}},
+    {{65, 1, 1, {3}}, {66, 20, 3, {129, 5, 8}}, {129, 13, 2, {128, 36}}},
 };
 
 static void one(const struct be_klin_fmt *f, unsigned cls, unsigned i, bool geglu, bool exec)
 {
     static const uint32_t epis[] = {KX_EPI_NONE, KX_EPI_GELU_ERF, KX_EPI_GELU_TANH, KX_EPI_ADD};
     const struct shape *s = &shapes[cls][i];
+    const bool half = cls == 4 || cls == 5, tf32 = cls > 5;
     const struct be_kentry *e = entry(f, cls, geglu);
     struct job j = {.f = f,
                     .n = s->n,
@@ -344,8 +349,8 @@ static void one(const struct be_klin_fmt *f, unsigned cls, unsigned i, bool gegl
                     .n_parts = geglu ? 2 : s->n_parts,
                     .epi = geglu ? KX_EPI_GEGLU : epis[(i + cls) % 4],
                     .bias = i % 2,
-                    .x_t = cls >= 4 || (f->cls == BE_KLC_FLOAT && i == 2) ? KX_F16 : KX_F32,
-                    .out_t = i == 2 ? KX_F16 : KX_F32};
+                    .x_t = half || (!tf32 && f->cls == BE_KLC_FLOAT && i == 2) ? KX_F16 : KX_F32,
+                    .out_t = i == 2 && !tf32 ? KX_F16 : KX_F32};
 
     if (!e)
         return;
@@ -358,7 +363,7 @@ static void one(const struct be_klin_fmt *f, unsigned cls, unsigned i, bool gegl
         j.n_out[1] = j.n_out[0];
     make(&j);
     if (exec)
-        check_executor(&j, e->name, cls >= 4 ? TOL_FAST : TOL_EXACT);
+        check_executor(&j, e->name, tf32 ? TOL_TF32 : half ? TOL_FAST : TOL_EXACT);
     else {
         check_device(&j, e, 75);
         check_device(&j, e, 80);

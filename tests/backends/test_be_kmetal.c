@@ -559,8 +559,8 @@ static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_k
             *(void **)&fn = dlsym(libs[i].dl, e->name);
     if (!fn || t.x == 0)
         return rc_fail(err, RC_UNSUPPORTED, "threads of this kernel work together");
-    /* one text for all classes of rows */
-    if (e->desc.op == BE_KOP_LINEAR && !strstr(e->name, "_mv"))
+    /* one text for all classes of rows, and one for tf32 */
+    if (e->desc.op == BE_KOP_LINEAR && !strstr(e->name, "_mv") && !strstr(e->name, "_tf32_few"))
         return rc_fail(err, RC_UNSUPPORTED, "the text of another kernel");
     for (kx_u y = 0; y < t.y; y++) /* a launch covers whole groups: some threads have no work */
         for (kx_u x = 0; x < (t.x + 31) / 32 * 32; x++)

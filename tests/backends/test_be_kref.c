@@ -35,6 +35,10 @@ static void conversions_at_the_edges(void **state)
     assert_int_equal(kx_f2h(65520.0f), 0x7c00);
     assert_int_equal(kx_f2h(65519.0f), 0x7bff);
     assert_int_equal(kx_f2h2(1.0f, -2.0f), 0xc0003c00);
+    assert_true(kx_tf32(1 + 0x1p-11f) == 1 + 0x1p-10f && kx_tf32(-1 - 0x1p-11f) == -1 - 0x1p-10f);
+    assert_true(kx_tf32(1 + 0x1.ffcp-12f) == 1 && kx_tf32(1 + 0x1p-10f) == 1 + 0x1p-10f);
+    assert_true(kx_tf32(0x1.fffp127f) == INFINITY && kx_tf32(-INFINITY) == -INFINITY);
+    assert_true(isnan(kx_tf32(NAN)) && kx_f2i_bits(kx_tf32(-0.0f)) == INT_MIN);
     for (unsigned h = 0; h < 0x7c00; h++)
         if (kx_f2h(kx_h2f((unsigned short)h)) != h)
             fail_msg("half %04x does not survive", h);

@@ -77,6 +77,7 @@ enum emu_op {
     EMU_MMA_S8_16832,
     EMU_MMA_S8_16816,
     EMU_MMA_F16_16816,
+    EMU_MMA_TF32_1688,
     EMU_LDM4,
     EMU_LDM4T,
     EMU_LDM2,

@@ -1,8 +1,8 @@
 /* emu_warp.c - warp functions, computed for all 32 lanes at once.
  *
  * The lanes' operands lie on their fibers' stacks; whoever arrives last calls
- * emu_warp_compute. Fragment layouts as in the PTX ISA manual (mma.sync m16n8k16 and k32,
- * ldmatrix): g = lane / 4, t = lane % 4.
+ * emu_warp_compute. Fragment layouts as in the PTX ISA manual (mma.sync m16n8k8, k16 and
+ * k32, ldmatrix): g = lane / 4, t = lane % 4.
  */
 #include <string.h>
 
@@ -10,8 +10,9 @@
 #include "emu_dev.h"
 
 const char *const emu_op_names[EMU_N_OPS] = {
-    "kx_syncwarp",     "kx_shfl_xor",      "kx_shfl", "kx_ballot", "kx_mma_s8_16832",
-    "kx_mma_s8_16816", "kx_mma_f16_16816", "kx_ldm4", "kx_ldm4t",  "kx_ldm2",
+    "kx_syncwarp",     "kx_shfl_xor",     "kx_shfl",          "kx_ballot",
+    "kx_mma_s8_16832", "kx_mma_s8_16816", "kx_mma_f16_16816", "kx_mma_tf32_1688",
+    "kx_ldm4",         "kx_ldm4t",        "kx_ldm2",
 };
 
 static void shuffle(struct emu_call *c, int xor)
@@ -89,6 +90,38 @@ static void mma_f16(struct emu_call *c)
     }
 }
 
+/* d[16][8] += a[16][8] b[8][8]: words rounded to tf32 (what lies below is a mistake of the text;
+ * the device ignores it), exact products, f32 sums in ascending k */
+static void mma_tf32(int line, struct emu_call *c)
+{
+    float a[16][8], b[8][8];
+
+    for (int l = 0; l < 32; l++) {
+        const uint32_t *ra = c[l].a, *rb = c[l].b;
+        int g = l / 4, t = l % 4;
+
+        for (int r = 0; r < 6; r++) {
+            uint32_t v = r < 4 ? ra[r] : rb[r - 4];
+            float f = be_bits_to_f32(v);
+
+            if (f == f && (v & 0x1fff))
+                kx_emu_fail(EMU_E_ASSERT, "line %d: kx_mma_tf32_1688: word %08x is not tf32", line,
+                            v);
+            if (r < 4)
+                a[g + 8 * (r & 1)][4 * (r / 2) + t] = f;
+            else
+                b[g][4 * (r - 4) + t] = f;
+        }
+    }
+    for (int l = 0; l < 32; l++) {
+        float *d = c[l].out;
+
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 8; j++)
+                d[i] += a[l / 4 + 8 * (i / 2)][j] * b[2 * (l % 4) + (i & 1)][j];
+    }
+}
+
 /* n 8x8 matrices of 16-bit elements; matrix m's row r is at lane 8 m + r's address */
 static void ldmatrix(int op, int line, struct emu_call *c, int n, int trans)
 {
@@ -133,6 +166,9 @@ void emu_warp_compute(int op, int line, struct emu_call *lane)
         break;
     case EMU_MMA_F16_16816:
         mma_f16(lane);
+        break;
+    case EMU_MMA_TF32_1688:
+        mma_tf32(line, lane);
         break;
     case EMU_LDM4:
     case EMU_LDM4T:

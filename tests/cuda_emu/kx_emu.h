@@ -7,7 +7,7 @@
  * would be silent: a barrier or warp function not reached by all, a misaligned vector access,
  * a cp.async result read before its wait, a prmt selector with bit 3, each end the launch with
  * an error that names kernel, block and thread. Where the device promises less than we give: f16
- * products are summed in f32, ascending k, each sum rounded to nearest (tensor cores truncate).
+ * and tf32 products are summed in f32, ascending k, each sum rounded to nearest (tensor cores truncate).
  * Tests: tests/backends/test_be_emu.c
  */
 #ifndef INFERD_KX_EMU_H
@@ -111,6 +111,9 @@ static inline kx_u kx_emu_ballot(int line, int p)
 #define kx_mma_s8_16832(d, a, b) kx_emu_warp(EMU_MMA_S8_16832, __LINE__, d, a, b, 0)
 #define kx_mma_s8_16816(d, a, b) kx_emu_warp(EMU_MMA_S8_16816, __LINE__, d, a, b, 0)
 #define kx_mma_f16_16816(d, a, b) kx_emu_warp(EMU_MMA_F16_16816, __LINE__, d, a, b, 0)
+#if KX_ARCH >= 800
+#define kx_mma_tf32_1688(d, a, b) kx_emu_warp(EMU_MMA_TF32_1688, __LINE__, d, a, b, 0)
+#endif
 #define kx_ldm4(r, p) kx_emu_warp(EMU_LDM4, __LINE__, r, p, NULL, 0)
 #define kx_ldm4t(r, p) kx_emu_warp(EMU_LDM4T, __LINE__, r, p, NULL, 0)
 #define kx_ldm2(r, p) kx_emu_warp(EMU_LDM2, __LINE__, r, p, NULL, 0)
@@ -197,6 +200,15 @@ KX_DEV kx_u kx_f2h2(float lo, float hi)
 {
     return (kx_u)kx_f2h(lo) | (kx_u)kx_f2h(hi) << 16;
 }
+#if KX_ARCH >= 800
+/* NaN and infinities stay; a mantissa that overflows carries into the exponent */
+KX_DEV kx_u kx_f2tf32(float f)
+{
+    kx_u v = be_f32_to_bits(f);
+
+    return isfinite(f) ? (v + 0x1000u) & ~0x1fffu : v;
+}
+#endif
 KX_DEV float kx_ex2(float x)
 {
     return exp2f(x);

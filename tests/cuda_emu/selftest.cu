@@ -86,7 +86,7 @@ KX_KERNEL(kx_emu_copy, 64, 1, struct kx_emu_test, a)
 }
 
 /* one warp; in: a registers, b registers, d of every lane in turn. mode: 0 s8 k32, 1 s8
- * k16, 2 f16 */
+ * k16, 2 f16, 3 floats made tf32 first, 4 as they are */
 KX_KERNEL(kx_emu_mma, 32, 1, struct kx_emu_test, a)
 {
     const kx_u *in = (const kx_u *)a.in + 10 * kx_tid();
@@ -105,10 +105,20 @@ KX_KERNEL(kx_emu_mma, 32, 1, struct kx_emu_test, a)
         kx_mma_s8_16832(d, ra, rb);
     else if (a.mode == 1)
         kx_mma_s8_16816(d, ra, rb);
-    else
+    else if (a.mode == 2)
         kx_mma_f16_16816(f, ra, rb);
+#if KX_ARCH >= 800
+    else {
+        for (i = 0; i < 6 && a.mode == 3; i++)
+            if (i < 4)
+                ra[i] = kx_f2tf32(kx_i2f_bits((int)ra[i]));
+            else
+                rb[i - 4] = kx_f2tf32(kx_i2f_bits((int)rb[i - 4]));
+        kx_mma_tf32_1688(f, ra, rb);
+    }
+#endif
     for (i = 0; i < 4; i++)
-        out[i] = a.mode == 2 ? (kx_u)kx_f2i_bits(f[i]) : (kx_u)d[i];
+        out[i] = a.mode >= 2 ? (kx_u)kx_f2i_bits(f[i]) : (kx_u)d[i];
 }
 
 /* in: 4 matrices 8x8 of 16 bits; out: 4 registers a lane. mode 0 x4, 1 x4 trans, 2 x2, 3: a

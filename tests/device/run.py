@@ -199,7 +199,7 @@ def main():
     p.add_argument("--out", help="folder for logs and the conformance page")
     p.add_argument("--only", help="steps, by comma: " + ", ".join(STEPS))
     p.add_argument("--arch", default="0,75", help="kernels to verify: 0 = the device's own, 75 = those for older devices")
-    p.add_argument("--compute", default="exact_f32,f16", help="arithmetics of the golden tests")
+    p.add_argument("--compute", default="exact_f32,tf32,f16", help="arithmetics of the golden tests")
     p.add_argument("--quick", action="store_true", help="no large models")
     a = p.parse_args()
     a.arch = [int(x) for x in a.arch.split(",")]

@@ -3,7 +3,7 @@
  * Provenance: tests/golden/README.md */
 #include "mdl_test.h"
 
-#define TOL test_tol(1e-5, 1e-2)
+#define TOL test_tol(1e-5, 6e-3, 1e-2)
 
 static struct be_ctx *be;
 static json_t *cases;

@@ -5,13 +5,17 @@
 
 /* Reference arithmetic is f32; what differs is the order of sums. The bound asked
  * is 2e-3; these are what a right implementation reaches, with room. */
-#define TOL_F32 test_tol(2e-4, 6e-2)
-#define TOL_F16_KV \
-    test_tol(3e-2, 8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
-#define TOL_NORM test_tol(1e-4, 2e-2) /* relative, of the residual stream */
-#define GAP                                                                                 \
-    test_tol(2e-3, 1.2e-1) /* a greedy run may part where the reference itself is undecided \
-                            */
+#define TOL_F32 test_tol(2e-4, 9.4e-2, 6e-2)
+/* compute = tf32 leaves products of such weights exact */
+#define TOL_BF16 test_tol(2e-4, 2e-4, 6e-2)
+#define TOL_F16_KV         \
+    test_tol(3e-2, 1.2e-1, \
+             8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
+#define TOL_NORM test_tol(1e-4, 1.9e-2, 2e-2) /* relative, of the residual stream */
+#define GAP                                                                           \
+    test_tol(2e-3, 1.9e-1,                                                            \
+             1.2e-1) /* a greedy run may part where the reference itself is undecided \
+                      */
 
 static struct be_ctx *be;
 
@@ -132,7 +136,7 @@ static void f32_agrees(void **s)
 static void bf16_agrees(void **s)
 {
     need_dir(GEMMA_BF16_DIR);
-    check_cases(&(struct golden){GEMMA_BF16_DIR, GEMMA_BF16_DIR, BE_F32, TOL_F32});
+    check_cases(&(struct golden){GEMMA_BF16_DIR, GEMMA_BF16_DIR, BE_F32, TOL_BF16});
 }
 
 static void f16_kv_agrees_within_its_rounding(void **s)
@@ -154,7 +158,7 @@ static void gguf_bf16_agrees(void **s)
 
     need_dir(GEMMA_BF16_DIR);
     gguf_make(path, sizeof(path), GEMMA_BF16_DIR, "bf16.gguf", NULL);
-    check_cases(&(struct golden){path, GEMMA_BF16_DIR, BE_F32, TOL_F32});
+    check_cases(&(struct golden){path, GEMMA_BF16_DIR, BE_F32, TOL_BF16});
 }
 
 /* ------------------------------------------------------ layer by layer */
@@ -287,6 +291,8 @@ int main(void)
     int rc;
 
     need_dir(GEMMA_DIR);
+    if (getenv("INFERD_TEST_ONLY")) /* one of the above */
+        cmocka_set_test_filter(getenv("INFERD_TEST_ONLY"));
     be = test_ctx(2);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     be_ctx_free(&be);

@@ -63,7 +63,7 @@ static void other_words_are_refused(void **state)
         "--device=1x",
         "--compute=f64",
         "--jit=on",
-        "--compute=tf32",
+        "--compute=fp32",
         "--library=auto",
         "--jit-cache-dir=",
         "backend=cuda",

@@ -387,6 +387,20 @@ KX_DEV void kx_mma_f16_16816(float *d, const kx_u *a, const kx_u *b)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* f rounded to tf32 (10 bits behind the point, half away from 0) as a word of a fragment; products of
+ * such words, one column each. Neither exists before sm_80: for kernels with min_arch 80. */
+KX_DEV kx_u kx_f2tf32(float f)
+{
+    kx_u v;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(v) : "f"(f));
+    return v;
+}
+KX_DEV void kx_mma_tf32_1688(float *d, const kx_u *a, const kx_u *b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #else
 /* sm_75: the same products from the instructions it has (int8 sums are exact; the f16
  * product is taken as two k8 halves, ascending). */

@@ -387,6 +387,20 @@ KX_DEV void kx_mma_f16_16816(float *d, const kx_u *a, const kx_u *b)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* f rounded to tf32 (10 bits behind the point, half away from 0) as a word of a fragment; products of
+ * such words, one column each. Neither exists before sm_80: for kernels with min_arch 80. */
+KX_DEV kx_u kx_f2tf32(float f)
+{
+    kx_u v;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(v) : "f"(f));
+    return v;
+}
+KX_DEV void kx_mma_tf32_1688(float *d, const kx_u *a, const kx_u *b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #else
 /* sm_75: the same products from the instructions it has (int8 sums are exact; the f16
  * product is taken as two k8 halves, ascending). */
@@ -747,6 +761,7 @@ KX_DEV float kxl_word(kx_u w, int hi)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_repack_q5_0
 #define KXL_TAG 
 #define KXL_K(k) (k)
@@ -888,6 +903,7 @@ KX_KERNEL(kx_repack_q5_0, 128, 4, struct kx_repack, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_mv
 #define KXL_TAG _mv
 #define KXL_K(k) (k)
@@ -1072,6 +1088,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_mv_geglu
 #define KXL_TAG _mv_geglu
 #define KXL_K(k) (k)
@@ -1255,6 +1272,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_ext
 #define KXL_TAG _ext
 #define KXL_K(k) (k)
@@ -1785,6 +1803,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_ext_geglu
 #define KXL_TAG _ext_geglu
 #define KXL_K(k) (k)
@@ -2315,6 +2334,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_mm
 #define KXL_TAG _mm
 #define KXL_K(k) (k)
@@ -2845,6 +2865,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_mm_geglu
 #define KXL_TAG _mm_geglu
 #define KXL_K(k) (k)
@@ -3376,6 +3397,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_big
 #define KXL_TAG _big
 #define KXL_K(k) (k)
@@ -3908,6 +3930,7 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 #undef KXL_MINB
 #undef KXL_TW
 #undef KXL_TX
+#undef KXL_TF32
 #define KXL_NAME kx_linear_q5_0_big_geglu
 #define KXL_TAG _big_geglu
 #define KXL_K(k) (k)

@@ -497,8 +497,16 @@ KX_DEV float kxl_x(kx_p x, kx_u t, ulong i)
 }
 #endif
 
-/* x[row] . W[part][col] */
-KX_DEV float kxl_sum(constant kx_linear &a, kx_u part, kx_u row, kx_u col)
+/* rounded to 10 bits behind the point, half away from 0: Metal has no such products */
+KX_DEV float kxl_tf32(float f)
+{
+    const kx_u v = kx_u(kx_f2i_bits(f));
+
+    return (v & 0x7f800000u) == 0x7f800000u ? f : kx_i2f_bits(int(v + 0x1000u & ~0x1fffu));
+}
+
+/* x[row] . W[part][col]; tf32: of both rounded, floats only */
+KX_DEV float kxl_sum(constant kx_linear &a, kx_u part, kx_u row, kx_u col, bool tf32)
 {
     float s[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     const kx_u k = a.k;
@@ -507,9 +515,11 @@ KX_DEV float kxl_sum(constant kx_linear &a, kx_u part, kx_u row, kx_u col)
 
     for (kx_u c = 0u; c < (k + 7u & ~7u); c++) {
         const kx_u i = c >> 3 & 7u;
-
         /* columns past the end count as zeros */
-        s[i] = c < k ? kx_fma(kxl_value(q, c), kxl_x(a.x, a.x_t, ulong(row) * k + c), s[i]) : kx_fma(0.0f, 0.0f, s[i]);
+        const float w = c < k ? kxl_value(q, c) : 0.0f;
+        const float x = c < k ? kxl_x(a.x, a.x_t, ulong(row) * k + c) : 0.0f;
+
+        s[i] = tf32 ? kx_fma(kxl_tf32(w), kxl_tf32(x), s[i]) : kx_fma(w, x, s[i]);
     }
 #else
     const kx_u nb = k / 32u, nd = KXL_SUPER ? nb / 8u : nb;
@@ -575,7 +585,7 @@ KX_DEV void kxl_put(constant kx_linear &a, kx_u part, ulong at, float v)
 }
 
 /* Element e of row: columns of all parts, one after the other. */
-KX_DEV void kxl_element(constant kx_linear &a, kx_u e, kx_u row)
+KX_DEV void kxl_element(constant kx_linear &a, kx_u e, kx_u row, bool tf32)
 {
     kx_u part = 0u, n = a.n_out[0];
     float v;
@@ -587,7 +597,7 @@ KX_DEV void kxl_element(constant kx_linear &a, kx_u e, kx_u row)
     }
     if (e >= n || row >= a.n)
         return;
-    v = kxl_bias(a, part, e, kxl_sum(a, part, row, e));
+    v = kxl_bias(a, part, e, kxl_sum(a, part, row, e, tf32));
     if (a.epi == KX_EPI_GELU_ERF)
         v = kx_gelu_erf(v);
     else if (a.epi == KX_EPI_GELU_TANH)
@@ -600,14 +610,14 @@ KX_DEV void kxl_element(constant kx_linear &a, kx_u e, kx_u row)
     kxl_put(a, part, ulong(row) * n + e, v);
 }
 
-KX_DEV void kxl_gated(constant kx_linear &a, kx_u e, kx_u row)
+KX_DEV void kxl_gated(constant kx_linear &a, kx_u e, kx_u row, bool tf32)
 {
     float g, u;
 
     if (e >= a.n_out[0] || row >= a.n)
         return;
-    g = kx_gelu_tanh(kxl_bias(a, 0u, e, kxl_sum(a, 0u, row, e)));
-    u = kxl_bias(a, 1u, e, kxl_sum(a, 1u, row, e));
+    g = kx_gelu_tanh(kxl_bias(a, 0u, e, kxl_sum(a, 0u, row, e, tf32)));
+    u = kxl_bias(a, 1u, e, kxl_sum(a, 1u, row, e, tf32));
     kxl_put(a, 0u, ulong(row) * a.n_out[0] + e, g * u);
 }
 
@@ -734,54 +744,54 @@ kernel void kx_repack_q5_0(constant kx_repack &a [[buffer(0)]], uint2 at [[threa
 
 kernel void kx_linear_q5_0_mv(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_element(a, at.x, at.y);
+    kxl_element(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_mv_geglu: 892b77edd1b7525e */
 
 kernel void kx_linear_q5_0_mv_geglu(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_gated(a, at.x, at.y);
+    kxl_gated(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_ext: a5e1af66800497aa */
 
 kernel void kx_linear_q5_0_ext(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_element(a, at.x, at.y);
+    kxl_element(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_ext_geglu: 2a90459d3f4dd9b4 */
 
 kernel void kx_linear_q5_0_ext_geglu(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_gated(a, at.x, at.y);
+    kxl_gated(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_mm: e0a6562a1a38f9c6 */
 
 kernel void kx_linear_q5_0_mm(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_element(a, at.x, at.y);
+    kxl_element(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_mm_geglu: 9b445466c30e4bb7 */
 
 kernel void kx_linear_q5_0_mm_geglu(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_gated(a, at.x, at.y);
+    kxl_gated(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_big: 31a588c8b5d90d45 */
 
 kernel void kx_linear_q5_0_big(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_element(a, at.x, at.y);
+    kxl_element(a, at.x, at.y, false);
 }
 
 /* kx_linear_q5_0_big_geglu: 26278e26205339fb */
 
 kernel void kx_linear_q5_0_big_geglu(constant kx_linear &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
-    kxl_gated(a, at.x, at.y);
+    kxl_gated(a, at.x, at.y, false);
 }
