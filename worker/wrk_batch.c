@@ -3,8 +3,8 @@
  * A pass holds, in this order: one row of every decoding sequence, then chunks of
  * prompts in what is left of batch_tokens - shared evenly, so that a short prompt
  * does not wait behind a long one, and bounded while others decode, so that their
- * gaps stay small. Sequences are admitted in order of arrival, each with its worst
- * case of pages reserved: who runs can always finish.
+ * gaps stay small. Sequences are admitted in order of arrival; which pages they begin
+ * with, and how they get more, is wrk_seq.c's.
  *
  * Always true: a row's result depends on its own sequence alone (be.h), so what is
  * batched with what is free to change. wrk_batch_step allocates nothing.
@@ -39,23 +39,16 @@ enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err)
     if ((rc = wrk_sampler_init(&e->sampler, e->info->vocab_size, err)) != RC_OK ||
         (rc = wrk_draws_init(&e->draws, e->o.mdl, seqs, err)) != RC_OK)
         return rc;
-    return wrk_pages_init(&e->pages, mdl_kv(e->o.mdl), e->info->ctx_tokens, rows, err);
-}
-
-static void seq_close(struct wrk_engine *e, struct wrk_seq *s)
-{
-    wrk_table_close(&s->table, &e->pages);
-    wrk_counts_deinit(&s->counts);
-    wrk_out_deinit(&s->out);
-    memset(s, 0, sizeof(*s));
-    e->n_seqs--;
+    if ((rc = wrk_pages_init(&e->pages, mdl_kv(e->o.mdl), e->info->ctx_tokens, rows, err)) != RC_OK)
+        return rc;
+    return wrk_radix_init(&e->radix, &e->pages, e->info->ctx_tokens, e->o.cache_bytes, err);
 }
 
 void wrk_batch_drop(struct wrk_engine *e, const struct wrk_task *t)
 {
     for (uint32_t i = 0; e->seq != NULL && i < e->o.max_seqs; i++)
         if (e->seq[i].task == t)
-            seq_close(e, &e->seq[i]);
+            wrk_seq_close(e, &e->seq[i]);
 }
 
 void wrk_batch_deinit(struct wrk_engine *e)
@@ -69,6 +62,7 @@ void wrk_batch_deinit(struct wrk_engine *e)
     free(e->want);
     wrk_sampler_deinit(&e->sampler);
     wrk_draws_deinit(&e->draws);
+    wrk_radix_deinit(&e->radix);
     wrk_pages_deinit(&e->pages);
 }
 
@@ -82,54 +76,6 @@ bool wrk_batch_decoding(const struct wrk_engine *e)
 
 /* ----------------------------------------------------------------- admission */
 
-static enum rc counts_open(struct wrk_engine *e, struct wrk_seq *s, const struct wrk_gen *g,
-                           struct rc_err *err)
-{
-    uint64_t most = (uint64_t)g->n_prompt + g->max_new;
-    enum rc rc;
-
-    if (!wrk_sampling_has_penalty(&g->sampling))
-        return RC_OK;
-    rc = wrk_counts_init(&s->counts,
-                         most < e->info->vocab_size ? (uint32_t)most : e->info->vocab_size, err);
-    for (uint32_t i = 0; rc == RC_OK && i < g->n_prompt; i++)
-        wrk_counts_add(&s->counts, g->prompt.ids[i], false);
-    return rc;
-}
-
-/* RC_BUSY: not now. Others: the task's failure, in why; the channel's, in err. */
-static enum rc seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t,
-                        struct rc_err *why)
-{
-    struct wrk_gen *g = &t->gen;
-    enum rc rc;
-
-    /* the last token is never fed back, so it takes no room */
-    rc = wrk_table_open(&s->table, &e->pages, g->n_prompt + g->max_new - 1, why);
-    if (rc != RC_OK)
-        return rc;
-    s->task = t;
-    e->n_seqs++;
-    s->out.tok = mdl_tok_get(e->o.mdl);
-    s->out.stops = &g->stops;
-    s->out.task = t->id;
-    s->out.index = g->n_started;
-    s->out.n_top = g->n_top;
-    s->out.stream = g->stream;
-    s->out.logprobs = g->logprobs;
-    s->out.ids_wanted = g->ids_wanted;
-    wrk_rng_seed(&s->rng, g->sampling.seed + g->n_started);
-    if ((rc = wrk_out_init(&s->out, g->max_new, why)) != RC_OK ||
-        (rc = counts_open(e, s, g, why)) != RC_OK) {
-        seq_close(e, s);
-        return rc;
-    }
-    g->n_started++;
-    if (g->start_us == 0)
-        g->start_us = wrk_now_us();
-    return RC_OK;
-}
-
 static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait,
                             struct rc_err *err)
 {
@@ -142,7 +88,7 @@ static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait
         i++;
     if (i == e->o.max_seqs)
         return RC_OK;
-    rc = seq_open(e, &e->seq[i], t, &why);
+    rc = wrk_seq_open(e, &e->seq[i], t, &why);
     if (rc == RC_BUSY)
         return RC_OK;
     *wait = false;
@@ -159,8 +105,12 @@ static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait
 enum rc wrk_batch_admit(struct wrk_engine *e, struct rc_err *err)
 {
     struct wrk_task *next;
-    bool wait = false;
+    struct wrk_seq *failed;
+    struct rc_err why = RC_ERR_INIT;
+    bool wait = !wrk_seq_unpark(e, &failed, &why);
 
+    if (failed != NULL)
+        return wrk_task_end(e, failed->task, &why, err);
     /* strictly in order of arrival: a large request must not starve */
     for (struct wrk_task *t = e->tasks; t != NULL && !wait; t = next) {
         next = t->next;
@@ -208,7 +158,7 @@ static enum rc add_part(struct wrk_engine *e, uint32_t i, uint32_t n, struct rc_
         p->pages[c] = s->table.entry[c];
     e->part_seq[e->n_parts++] = i;
     for (uint32_t r = 0; r < n; r++) {
-        e->ids[e->n_rows] = s->decoding ? s->next_token : s->task->gen.prompt.ids[s->pos + r];
+        e->ids[e->n_rows] = wrk_seq_token(s, s->pos + r);
         e->pos[e->n_rows++] = (int32_t)(s->pos + r);
     }
     return RC_OK;
@@ -225,8 +175,8 @@ static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t
 {
     struct wrk_seq *s = &e->seq[i];
     const struct wrk_gen *g = &s->task->gen;
-    uint32_t row0 = e->n_rows, left = g->n_prompt - s->pos;
-    bool tell = g->echo && g->logprobs; /* every row's logits */
+    uint32_t row0 = e->n_rows, left = s->n_fill - s->pos;
+    bool tell = g->echo && g->logprobs && s->n_told + 1 < g->n_prompt; /* every row's logits */
     enum rc rc;
 
     if (n > left)
@@ -242,11 +192,11 @@ static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t
     if ((rc = add_part(e, i, n, err)) != RC_OK)
         return rc;
     for (uint32_t r = 0; r < n; r++) {
-        bool last = s->pos + r + 1 == g->n_prompt;
+        uint32_t next = s->pos + r + 1;
 
-        if (tell && !last)
-            add_want(e, i, row0 + r, (int32_t)(s->pos + r + 1));
-        else if (last)
+        if (tell && next < g->n_prompt && next > s->n_told)
+            add_want(e, i, row0 + r, (int32_t)next);
+        else if (next == g->n_prompt && s->n_new == 0)
             add_want(e, i, row0 + r, -1);
     }
     return RC_OK;
@@ -258,8 +208,11 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     enum rc rc;
 
     e->n_rows = e->n_parts = e->n_wants = 0;
+    for (uint32_t i = 0; i < e->o.max_seqs; i++) /* before rows are counted: it may park some */
+        if (e->seq[i].task != NULL && e->seq[i].decoding)
+            wrk_seq_grow(e, &e->seq[i]);
     for (uint32_t i = 0; i < e->o.max_seqs; i++) {
-        if (e->seq[i].task == NULL)
+        if (!wrk_seq_ready(e, &e->seq[i]))
             continue;
         if (!e->seq[i].decoding) {
             n_prompt++;
@@ -280,7 +233,7 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     for (uint32_t k = 0; k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
         uint32_t i = (e->turn + k) % e->o.max_seqs, before = e->n_rows, free_wants;
 
-        if (e->seq[i].task == NULL || e->seq[i].decoding)
+        if (!wrk_seq_ready(e, &e->seq[i]) || e->seq[i].decoding)
             continue;
         n_prompt--;
         /* each later prompt may end in this pass and then wants a row too */
@@ -305,6 +258,7 @@ static enum rc send_done(struct wrk_engine *e, const struct wrk_task *t, struct 
 
     d.prompt_tokens = g->n_prompt;
     d.completion_tokens = g->n_tokens;
+    d.cached_tokens = g->n_cached;
     d.queue_us = g->start_us - t->arrive_us;
     d.prefill_us = g->first_us - g->start_us;
     d.decode_us = now - g->first_us;
@@ -364,8 +318,7 @@ static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *
     if (s->counts.slot != NULL)
         wrk_counts_add(&s->counts, token, true);
     *end = !g->ignore_eos && ends_answer(e, token);
-    s->n_new++;
-    s->next_token = token;
+    s->answer[s->n_new++] = token;
     wrk_out_push(&s->out, token, *end, logprob, top);
     return RC_OK;
 }
@@ -394,7 +347,7 @@ static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *
     finish = s->out.stopped || end ? 1 : s->n_new == g->max_new ? 2 : 0;
     if ((rc = wrk_out_send(&s->out, &e->delta, e->o.chan, finish, err)) != RC_OK || finish == 0)
         return rc;
-    seq_close(e, s);
+    wrk_seq_finish(e, s);
     if (++g->n_done < g->n)
         return RC_OK;
     if ((rc = send_done(e, t, err)) != RC_OK)
@@ -419,6 +372,7 @@ static enum rc tell_prompt(struct wrk_engine *e, struct wrk_seq *s, uint32_t idx
         return wrk_task_end(e, s->task, &why, err);
     }
     wrk_out_push_prompt(&s->out, g->prompt.ids[idx], true, logprob, top, g->echo_offset[idx]);
+    s->n_told = idx;
     return RC_OK;
 }
 
@@ -446,9 +400,11 @@ static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err 
     for (uint32_t k = 0; k < e->n_parts; k++) {
         struct wrk_seq *s = &e->seq[e->part_seq[k]];
 
-        if (!s->decoding)
-            e->n_prefill += e->part[k].n_rows;
         s->pos += e->part[k].n_rows;
+        if (s->decoding)
+            continue;
+        e->n_prefill += e->part[k].n_rows;
+        wrk_seq_filled(e, s);
     }
     for (uint32_t k = 0; k < e->n_wants && rc == RC_OK; k++) {
         const struct wrk_want *w = &e->want[k], *next = k + 1 < e->n_wants ? w + 1 : NULL;

@@ -204,7 +204,7 @@ static void close_tables(struct bench *b)
 static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err *err)
 {
     uint64_t t0;
-    enum rc rc = wrk_table_open(&b->table[0], &b->pages, n, err);
+    enum rc rc = wrk_table_open(&b->table[0], &b->pages, n, n, NULL, err);
 
     t0 = wrk_now_us();
     for (uint32_t pos = 0; pos < n && rc == RC_OK;) {
@@ -226,7 +226,7 @@ static enum rc decode(struct bench *b, uint32_t n, double *out_s, struct rc_err 
 
     for (uint32_t s = 0; s < seqs && rc == RC_OK; s++) {
         b->next[s] = made_up(b, s);
-        rc = wrk_table_open(&b->table[s], &b->pages, WARM_TOKENS + n, err);
+        rc = wrk_table_open(&b->table[s], &b->pages, WARM_TOKENS + n, WARM_TOKENS + n, NULL, err);
     }
     for (uint32_t i = 0; i < WARM_TOKENS + n && rc == RC_OK; i++) {
         if (i == WARM_TOKENS)

@@ -177,6 +177,12 @@ enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *er
     return RC_OK;
 }
 
+void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes)
+{
+    if (e->info->can_generate)
+        wrk_radix_set_budget(&e->radix, bytes);
+}
+
 bool wrk_engine_busy(const struct wrk_engine *e)
 {
     return e->tasks != NULL;
@@ -346,6 +352,28 @@ enum rc wrk_engine_lost(struct wrk_engine *e, const struct rc_err *why, struct r
     return rc_fail(err, RC_INTERNAL, "the device is lost: %s", why->msg);
 }
 
+static void tell_cache(const struct wrk_engine *e, Ipc__Stats *s)
+{
+    const struct wrk_radix *r = &e->radix;
+
+    if (!e->info->can_generate)
+        return;
+    s->cache_lookups = r->stats.lookups;
+    s->cache_hits = r->stats.hits;
+    s->cache_hit_tokens = r->stats.hit_tokens;
+    s->cache_miss_tokens = r->stats.miss_tokens;
+    s->cache_window_tokens = r->stats.window_tokens;
+    s->cache_inserted_pages = r->stats.inserted_pages;
+    s->cache_denied_pages = r->stats.denied_pages;
+    s->cache_evicted_space = r->stats.evicted[WRK_EVICT_SPACE];
+    s->cache_evicted_budget = r->stats.evicted[WRK_EVICT_BUDGET];
+    s->cache_evicted_windows = r->stats.evicted_windows;
+    s->cache_nodes = r->n_used - r->n_roots;
+    s->cache_bytes = r->used_bytes;
+    s->cache_held_bytes = wrk_pages_cached_bytes(&e->pages, true);
+    s->cache_budget_bytes = r->budget_bytes;
+}
+
 enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *err)
 {
     Ipc__Frame f = IPC__FRAME__INIT;
@@ -365,6 +393,12 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
         }
     }
     s.running = e->n_seqs;
+    for (uint32_t i = 0; e->seq != NULL && i < e->o.max_seqs; i++) {
+        s.running -= e->seq[i].parked;
+        s.waiting += e->seq[i].parked;
+    }
+    s.parked = e->n_parked;
+    tell_cache(e, &s);
     for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
         s.waiting += t->kind == IPC__FRAME__BODY_GENERATE && t->gen.n_started == 0;
     s.steps = e->n_steps;

@@ -15,12 +15,14 @@
 struct wrk_engine;
 
 struct wrk_engine_opts {
-    struct mdl *mdl;       /* borrowed */
-    struct be_ctx *be;     /* borrowed; NULL in tests: no backend statistics */
-    struct wrk_chan *chan; /* borrowed */
-    uint32_t max_seqs;     /* as given to mdl_open */
-    uint32_t batch_tokens; /* as given to mdl_open */
-    uint32_t max_queue;    /* tasks held, running and waiting */
+    struct mdl *mdl;           /* borrowed */
+    struct be_ctx *be;         /* borrowed; NULL in tests: no backend statistics */
+    struct wrk_chan *chan;     /* borrowed */
+    uint32_t max_seqs;         /* as given to mdl_open */
+    uint32_t batch_tokens;     /* as given to mdl_open */
+    uint32_t max_queue;        /* tasks held, running and waiting */
+    uint64_t cache_bytes;      /* of KV pages the prompt cache may keep; 0 = none */
+    uint32_t cache_min_tokens; /* prompts below this are neither looked up nor kept */
     /* Reads what waits on the channel, called inside wrk_engine_step while a long
      * text is tokenized, so that cancels are heard; it may submit and cancel. Errors
      * end the worker, RC_AGAIN is none. NULL: nobody listens. */
@@ -43,6 +45,9 @@ enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *er
 /* Ends the task with RC_CANCELLED; unknown tasks are ignored (it may just have
  * ended). */
 enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *err);
+
+/* The prompt cache's budget from now on. */
+void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes);
 
 bool wrk_engine_busy(const struct wrk_engine *e);
 /* One bounded step. Errors end the worker: those of the channel; RC_WEIGHT_IO (the

@@ -1,7 +1,7 @@
 /* wrk_engine_impl.h - private to the engine: tasks, sequences, the batch.
  *
- * wrk_engine.c owns tasks; wrk_batch.c owns sequences and passes; wrk_embed.c and
- * wrk_small.c own their kinds of task.
+ * wrk_engine.c owns tasks; wrk_seq.c owns sequences and their pages, wrk_batch.c the
+ * passes; wrk_embed.c and wrk_small.c own their kinds of task.
  */
 #ifndef INFERD_WRK_ENGINE_IMPL_H
 #define INFERD_WRK_ENGINE_IMPL_H
@@ -11,6 +11,7 @@
 #include "wrk_gen.h"
 #include "wrk_out.h"
 #include "wrk_pages.h"
+#include "wrk_radix.h"
 #include "wrk_sample.h"
 
 struct wrk_embed;
@@ -26,13 +27,22 @@ struct wrk_task {
     struct wrk_embed *embed;
 };
 
-/* One choice of a Generate task while it holds pages. */
+/* One choice of a Generate task, from its admission to its end. */
 struct wrk_seq {
     struct wrk_task *task; /* NULL = free slot */
+    uint64_t serial;       /* order of admission, from 1 */
     bool decoding;
-    uint32_t pos;       /* rows in the cache */
-    uint32_t n_new;     /* tokens sampled */
-    int32_t next_token; /* sampled, not yet in the cache */
+    bool begun;       /* its pages are decided: it is in passes */
+    bool parked;      /* has no pages for now */
+    uint8_t n_parked; /* times */
+    uint32_t pos;     /* rows in the cache */
+    uint32_t n_fill;  /* rows to compute before it decodes: its prompt; after parking, all it had */
+    uint32_t n_kept;  /* rows when the prompt cache last took them */
+    uint32_t n_told;  /* prompt tokens whose log-probability was told */
+    uint32_t n_new;   /* tokens sampled */
+    int32_t *answer;  /* [max_new], n_new of them sampled; the last is not yet in the cache */
+    uint64_t awaits;  /* serial of who computes its prefix; 0 = nobody */
+    uint32_t await_rows;
     struct wrk_table table;
     struct wrk_rng rng;
     struct wrk_counts counts; /* slot NULL without penalties */
@@ -54,7 +64,9 @@ struct wrk_engine {
 
     struct wrk_seq *seq;   /* o.max_seqs slots */
     uint32_t n_seqs, turn; /* turn: whose prompt goes first */
+    uint64_t serial, n_parked;
     struct wrk_pages pages;
+    struct wrk_radix radix;
     struct wrk_sampler sampler;
     struct wrk_delta delta;
 
@@ -96,6 +108,26 @@ void wrk_task_drop_frame(struct wrk_engine *e, struct wrk_task *t);
 /* What a failed pass means: RC_OK = its tasks fail; else the device is lost, and the worker
  * ends without a word to them: the front tries them again where it may. */
 enum rc wrk_engine_lost(struct wrk_engine *e, const struct rc_err *why, struct rc_err *err);
+
+/* --- wrk_seq.c */
+/* Admits the next choice of a task into a free slot. RC_BUSY: no pages now. Others: the
+ * task's failure; nothing is left behind. */
+enum rc wrk_seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t,
+                     struct rc_err *why);
+/* Frees the slot; finish: after an answer that ended, which the prompt cache may keep. */
+void wrk_seq_close(struct wrk_engine *e, struct wrk_seq *s);
+void wrk_seq_finish(struct wrk_engine *e, struct wrk_seq *s);
+/* May it be in this pass? Settles, the first time, with which prefix it begins. */
+bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s);
+/* Reserves for one more row; s itself, or younger ones, may be parked for it. */
+void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s);
+/* Continues parked sequences, oldest first. False: some must go on waiting, and who is
+ * new with them; *failed: one that cannot go on, why says why. */
+bool wrk_seq_unpark(struct wrk_engine *e, struct wrk_seq **failed, struct rc_err *why);
+/* After a pass with rows of its prompt (or of what it had when it was parked). */
+void wrk_seq_filled(struct wrk_engine *e, struct wrk_seq *s);
+/* Token of a row: of the prompt or of the answer. */
+int32_t wrk_seq_token(const struct wrk_seq *s, uint32_t row);
 
 /* --- wrk_batch.c */
 enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err);

@@ -208,6 +208,18 @@ static enum rc prepare_echo(struct wrk_gen *g, const Ipc__Generate *m, const str
     return RC_OK;
 }
 
+static enum rc read_namespace(struct wrk_gen *g, const Ipc__Generate *m, struct rc_err *err)
+{
+    if (m->cache_ns.len == 0)
+        return RC_OK;
+    if (m->cache_ns.len != WRK_NS_BYTES)
+        return rc_fail_what(err, RC_INVALID, "cache_ns", "cache_ns has %zu bytes, expected 0 or %d",
+                            m->cache_ns.len, WRK_NS_BYTES);
+    memcpy(g->ns, m->cache_ns.data, WRK_NS_BYTES);
+    g->cached = true;
+    return RC_OK;
+}
+
 enum rc wrk_gen_init(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
                      struct rc_err *err)
 {
@@ -234,7 +246,7 @@ enum rc wrk_gen_init(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl
     g->stream = m->stream;
     if ((rc = read_sampling(&g->sampling, m->sampling != NULL ? m->sampling : &none,
                             info->vocab_size, err)) != RC_OK ||
-        (rc = read_stops(&g->stops, m, err)) != RC_OK)
+        (rc = read_stops(&g->stops, m, err)) != RC_OK || (rc = read_namespace(g, m, err)) != RC_OK)
         return rc;
     /* one token of room for the answer */
     if ((rc = tokenize(g, m, mdl, info->ctx_tokens - 1, err)) != RC_OK)

@@ -10,6 +10,7 @@
 #include "inferd.pb-c.h"
 #include "mdl.h"
 #include "mdl_tok.h"
+#include "wrk_radix.h"
 #include "wrk_sample.h"
 #include "wrk_stop.h"
 
@@ -25,10 +26,13 @@ struct wrk_gen {
     char *echo_text;             /* what echo gives back */
     struct mdl_detok echo_detok; /* where it ends: maybe inside a character */
     size_t n_echo;
-    uint32_t *echo_offset; /* code points before each prompt token; echo + logprobs */
+    bool cached;              /* may share and leave pages in the prompt cache, */
+    uint8_t ns[WRK_NS_BYTES]; /* in this namespace */
+    uint32_t *echo_offset;    /* code points before each prompt token; echo + logprobs */
 
     /* progress */
     uint32_t n_started, n_done, n_tokens;
+    uint32_t n_cached;           /* prompt tokens that the prompt cache had */
     uint64_t start_us, first_us; /* 0 = not yet */
 };
 

@@ -181,6 +181,8 @@ static enum rc load(struct wrk *w, struct rc_err *why)
     e.listen_user = w;
     e.mdl = w->model.mdl;
     e.be = w->model.be;
+    e.cache_bytes = b->cache_bytes;
+    e.cache_min_tokens = b->cache_min_tokens;
     e.max_seqs = w->model.max_seqs;
     e.batch_tokens = w->model.batch_tokens;
     return wrk_engine_new(&w->engine, &e, why);
@@ -281,6 +283,15 @@ static enum rc on_cancel(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
     return w->engine != NULL ? wrk_engine_cancel(w->engine, (*f)->task, err) : RC_OK;
 }
 
+static enum rc on_cache_budget(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
+{
+    (void)err;
+    if (w->engine != NULL)
+        wrk_engine_cache_budget(w->engine, (*f)->cache_budget->bytes);
+    w->idle_told = false; /* the front hears what came of it */
+    return RC_OK;
+}
+
 static enum rc on_drain(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
 {
     (void)f;
@@ -304,6 +315,7 @@ static const struct wrk_cmd {
     {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_ECHO, "Echo", HELLOD | READY | BUSY, on_echo},
     {IPC__FRAME__BODY_CANCEL, "Cancel", READY | BUSY | DRAINING, on_cancel},
+    {IPC__FRAME__BODY_CACHE_BUDGET, "CacheBudget", READY | BUSY | DRAINING, on_cache_budget},
     {IPC__FRAME__BODY_DRAIN, "Drain", HELLOD | READY | BUSY | DRAINING, on_drain},
 };
 

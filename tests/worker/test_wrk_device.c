@@ -18,14 +18,10 @@
 static void words_fill_the_options(void **state)
 {
     static const char *const words[] = {
-        "--backend=cuda",
-        "--device=3",
-        "--compute=f16",
-        "--jit=exact",
-        "--jit-cache-dir=/a b",
-        "--jit-cache-bytes=99",
-        "--workspace-bytes=1024",
-        "--cuda-library=/l/x.so",
+        "--backend=cuda",         "--device=3",
+        "--compute=f16",          "--jit=exact",
+        "--jit-cache-dir=/a b",   "--jit-cache-bytes=99",
+        "--workspace-bytes=1024", "--cuda-library=/l/x.so",
         "--nvrtc-library=y",
     };
     struct wrk_device d = {0};

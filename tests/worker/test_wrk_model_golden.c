@@ -1,8 +1,9 @@
 /* test_wrk_model_golden.c - the real worker, strict sandbox, golden models.
  *
  * Greedy ids of the Gemma 3 golden equal the reference's; answers alone and beside
- * seven others have the same bits; so have vectors; cancel, drain, probe and a
- * missing model behave as docs/worker.md says.
+ * seven others have the same bits, cold, from the prompt cache and after a restart; so
+ * have vectors; cancel, drain, probe and a missing model behave as docs/worker.md says.
+ * INFERD_TEST_CONVERSATIONS=200 runs that many conversations instead of a few.
  */
 #include <jansson.h>
 #include <setjmp.h>
@@ -71,9 +72,12 @@ static void ask(struct proc *p, uint64_t task, const json_t *kase, uint32_t max_
     assert_true(proc_send(p, &f));
 }
 
-/* Reads until n tasks have ended; answers by task number. */
-static void collect(struct proc *p, struct answer *a, uint32_t n)
+/* Reads until n tasks have ended; answers by task number. Returns the prompt tokens
+ * that came from the prompt cache. */
+static uint32_t collect(struct proc *p, struct answer *a, uint32_t n)
 {
+    uint32_t cached = 0;
+
     while (n > 0) {
         Ipc__Frame *f = proc_next(p);
 
@@ -88,6 +92,7 @@ static void collect(struct proc *p, struct answer *a, uint32_t n)
             x->finish = f->delta->finish;
         } else if (f->body_case == IPC__FRAME__BODY_DONE) {
             a[f->task].done = true;
+            cached += f->done->cached_tokens;
             n--;
         } else if (f->body_case == IPC__FRAME__BODY_ERROR) {
             fail_msg("task %d: %.*s", (int)f->task, (int)f->error->message.len,
@@ -95,6 +100,7 @@ static void collect(struct proc *p, struct answer *a, uint32_t n)
         }
         ipc__frame__free_unpacked(f, NULL);
     }
+    return cached;
 }
 
 static void greedy_ids_equal_the_reference(void **state)
@@ -177,6 +183,134 @@ static void cancel_and_drain(void **state)
     assert_true(proc_send_empty(&p, 0, IPC__FRAME__BODY_DRAIN));
     ask(&p, 2, json_array_get(gemma_cases, 0), 1, 0);
     assert_int_equal(WEXITSTATUS(proc_wait(&p)), WRK_EXIT_PROTOCOL);
+}
+
+/* ------------------------------------------------------------- conversations */
+
+#define TALK_TOKENS 700
+#define TURNS 3
+struct talk {
+    uint32_t ids[TALK_TOKENS], n; /* the prompt of the turn */
+    uint32_t max_new, seed;
+    float temperature;
+    struct answer cold;
+};
+
+static uint32_t rnd;
+static uint32_t below(uint32_t n)
+{
+    rnd = rnd * 1664525u + 1013904223u;
+    return (rnd >> 8) % n;
+}
+
+static void say(struct proc *p, uint64_t task, const struct talk *t, bool cached)
+{
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Generate g = IPC__GENERATE__INIT;
+    Ipc__Sampling s = IPC__SAMPLING__INIT;
+    uint8_t ns[32] = {1};
+
+    s.temperature = t->temperature;
+    s.seed = t->seed;
+    s.has_seed = true;
+    g.sampling = &s;
+    g.kind = 3;
+    g.prompt_tokens = (uint32_t *)t->ids;
+    g.n_prompt_tokens = t->n;
+    g.max_tokens = t->max_new;
+    g.logprobs = g.ignore_eos = g.return_token_ids = true;
+    g.cache_ns.data = ns;
+    g.cache_ns.len = cached ? sizeof(ns) : 0;
+    f.task = task;
+    f.body_case = IPC__FRAME__BODY_GENERATE;
+    f.generate = &g;
+    assert_true(proc_send(p, &f));
+}
+
+/* A turn of n conversations at once; each must be what it was when computed cold. */
+static uint32_t turn(struct proc *p, struct talk *t, uint32_t n, bool cached)
+{
+    static struct answer a[9];
+    uint32_t hits = 0;
+
+    memset(a, 0, sizeof(a));
+    for (uint32_t i = 0; i < n; i++)
+        say(p, i + 1, &t[i], cached);
+    hits = collect(p, a, n);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(a[i + 1].n, t[i].max_new);
+        assert_memory_equal(a[i + 1].ids, t[i].cold.ids, a[i + 1].n * sizeof(int32_t));
+        assert_memory_equal(a[i + 1].lp, t[i].cold.lp, a[i + 1].n * sizeof(float));
+    }
+    return hits;
+}
+
+/* Prompts of this round's turn: a few beginnings that many share, then their own; later
+ * turns go on after the answer of the one before. */
+static void next_prompts(struct talk *t, uint32_t n, uint32_t round, uint32_t k)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t own = 1 + below(120);
+
+        if (k == 0) {
+            uint32_t stem = below(3), len = 30 + 70 * stem;
+
+            t[i] = (struct talk){.seed = round * 8 + i, .temperature = below(2) ? 0.8f : 0};
+            for (; t[i].n < len; t[i].n++)
+                t[i].ids[t[i].n] = 4 + (stem * 31 + t[i].n * t[i].n) % 690;
+        } else {
+            for (uint32_t j = 0; j < t[i].cold.n; j++)
+                t[i].ids[t[i].n++] = (uint32_t)t[i].cold.ids[j];
+        }
+        for (; own > 0 && t[i].n < TALK_TOKENS - N_GEN * 2; own--)
+            t[i].ids[t[i].n++] = 4 + below(690);
+        t[i].max_new = 1 + below(N_GEN);
+    }
+}
+
+static void conversations_cached_batched_and_restarted_as_cold(void **state)
+{
+    const char *want = getenv("INFERD_TEST_CONVERSATIONS");
+    uint32_t rounds = want != NULL ? ((uint32_t)atoi(want) + 7) / 8 : 2, hits = 0;
+    Ipc__Budgets b = IPC__BUDGETS__INIT;
+    static struct talk t[8];
+    struct proc cold, warm, again;
+
+    (void)state;
+    rnd = 20261130;
+    b.max_seqs = 1;
+    cold = start(GEMMA, &b); /* one by one, each prompt in one pass */
+    b.max_seqs = 8;
+    b.batch_tokens = 48; /* chunks end anywhere; the window is 8 */
+    b.cache_min_tokens = 32;
+    b.kv_bytes = 6u << 20; /* pages are evicted */
+    b.cache_bytes = 4u << 20;
+    for (uint32_t r = 0; r < rounds; r++) {
+        if (r % 8 == 0) {
+            if (r > 0)
+                assert_int_equal(proc_end(&warm), 0);
+            warm = start(GEMMA, &b);
+        }
+        again = start(GEMMA, &b);
+        for (uint32_t k = 0; k < TURNS; k++) {
+            next_prompts(t, 8, r, k);
+            for (uint32_t i = 0; i < 8; i++) {
+                struct answer a[2] = {{{0}, {0}, 0, 0, false}};
+
+                say(&cold, 1, &t[i], false);
+                assert_int_equal(collect(&cold, a, 1), 0);
+                t[i].cold = a[1];
+            }
+            hits += turn(&warm, t, 8, true);      /* beside seven others, from the cache */
+            hits += turn(&warm, t, 8, true);      /* once more: nearly all is known */
+            hits += turn(&again, &t[0], 1, true); /* another worker, alone */
+            turn(&warm, t, 8, false);             /* and not from it */
+        }
+        assert_int_equal(proc_end(&again), 0);
+    }
+    assert_true(hits > rounds * 8 * TURNS * 64);
+    assert_int_equal(proc_end(&warm), 0);
+    assert_int_equal(proc_end(&cold), 0);
 }
 
 /* Vectors of n texts in one request; out [n, 384] at most. */
@@ -297,6 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_ids_equal_the_reference),
         cmocka_unit_test(beside_seven_others_as_alone),
+        cmocka_unit_test(conversations_cached_batched_and_restarted_as_cold),
         cmocka_unit_test(cancel_and_drain),
         cmocka_unit_test(vectors_in_a_batch_equal_those_alone),
         cmocka_unit_test(a_probe_tells_and_loads_nothing),

@@ -50,8 +50,8 @@ static void check_books(const struct wrk_pages *p, const struct user *u, size_t 
             uint32_t mine = 0;
             if (!u[k].open)
                 continue;
-            reserved += wrk_pages_need(p, c, u[k].total);
-            for (uint32_t i = 0; i < u[k].t.n_entries; i++) {
+            reserved += wrk_pages_need(p, c, u[k].total, 0);
+            for (uint32_t i = 0; i < u[k].t.cap_entries; i++) {
                 int32_t e = u[k].t.entry[c][i];
                 if (e < 0)
                     continue;
@@ -59,7 +59,7 @@ static void check_books(const struct wrk_pages *p, const struct user *u, size_t 
                 assert_int_equal(seen[e]++, 0); /* one owner */
                 mine++;
             }
-            assert_true(mine <= wrk_pages_need(p, c, u[k].total));
+            assert_true(mine <= wrk_pages_need(p, c, u[k].total, 0));
             held += mine;
         }
         assert_int_equal(held + p->cls[c].n_free, p->cls[c].n_pages);
@@ -85,7 +85,7 @@ static void random_use_keeps_the_books(void **state)
 
             if (!x->open) {
                 uint32_t total = 1 + below(ctx);
-                enum rc rc = wrk_table_open(&x->t, &p, total, NULL);
+                enum rc rc = wrk_table_open(&x->t, &p, total, total, NULL, NULL);
                 assert_true(rc == RC_OK || rc == RC_BUSY);
                 if (rc == RC_OK)
                     *x = (struct user){.t = x->t, .total = total, .open = true};
@@ -140,7 +140,7 @@ static void a_small_windowed_class_lowers_the_chunk(void **state)
     (void)state;
     assert_int_equal(wrk_pages_init(&p, &g, 1600, 512, NULL), RC_OK);
     assert_int_equal(p.chunk, 5 * 16 + 2 - 64);
-    assert_int_equal(wrk_table_open(&t, &p, 1600, NULL), RC_OK);
+    assert_int_equal(wrk_table_open(&t, &p, 1600, 1600, NULL, NULL), RC_OK);
     for (uint32_t pos = 0; pos < 1600;) {
         uint32_t n = p.chunk < 1600 - pos ? p.chunk : 1600 - pos;
         assert_int_equal(wrk_table_hold(&t, &p, pos, n, NULL), RC_OK);
