@@ -71,7 +71,7 @@ static enum rc launch_one(struct be_cuda_ctx *c, const struct be_cuda_fn *f,
 enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
                     struct rc_err *err)
 {
-    uint64_t copy[64];
+    uint64_t copy[sizeof(struct kx_linear_wg) / 8];
     struct be_kgrid g = {0};
     enum rc rc;
 

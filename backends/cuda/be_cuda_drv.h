@@ -68,6 +68,9 @@ typedef struct cu_exec_s *cu_exec;
     X(1, launch, "cuLaunchKernel",                                                             \
       (cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_stream, \
        void **, void **))                                                                      \
+    X(0, tensor_map, "cuTensorMapEncodeTiled",                                                 \
+      (void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const uint32_t *,    \
+       const uint32_t *, int, int, int, int))                                                  \
     X(0, launch_ex, "cuLaunchKernelEx", (const void *, cu_fn, void **, void **))               \
     X(1, error_name, "cuGetErrorName", (int, const char **))                                   \
     X(1, error_text, "cuGetErrorString", (int, const char **))
@@ -110,6 +113,11 @@ enum rc be_cuda_nvrtc_compile(const struct be_cuda_nvrtc *n, const char *src, co
 enum rc be_cuda_nvrtc_build(const struct be_cuda_nvrtc *n, const char *src, const char *const *opts,
                             uint32_t n_opts, bool cubin, uint8_t **out, size_t *out_n, char *log,
                             size_t log_cap, struct rc_err *err);
+
+struct kx_linear_wg;
+/* Fills the maps of a product's arguments (a->a whole, k a multiple of 8) for kernels that copy by the
+ * device's own engine. Errors: RC_UNSUPPORTED the driver has none (before 12.0), RC_INTERNAL. */
+enum rc be_cuda_maps(const struct be_cuda_drv *d, struct kx_linear_wg *a, struct rc_err *err);
 
 /* RC_OK, or the error by name and text with what was being done: 2 out of memory is RC_NOMEM,
  * 700.. (illegal address, launch failure: sticky) RC_INTERNAL. */

@@ -200,6 +200,22 @@ static enum rc choose(struct be_cuda_ctx *c, const struct be_linear_args *a, uin
     return RC_OK;
 }
 
+/* Some kernels take maps of the matrices beside the arguments. */
+static enum rc push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const struct kx_linear *k,
+                    struct rc_err *err)
+{
+    struct kx_linear_wg wg;
+    enum rc rc;
+
+    if (f->e->args_bytes != sizeof(wg))
+        return be_cuda_push(c, f, k, err);
+    memset(&wg, 0, sizeof(wg)); /* commands are compared by their bytes */
+    wg.a = *k;
+    if ((rc = be_cuda_maps(c->d, &wg, err)) != RC_OK)
+        return rc;
+    return be_cuda_push(c, f, &wg, err);
+}
+
 /* Launches the parts listed, which share a weight format. */
 static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, const uint32_t *part,
                       uint32_t n_parts, struct rc_err *err)
@@ -236,7 +252,7 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
     }
     k.out_t = out_type(c, a->part[part[0]].out, a->epi);
     if ((rc = choose(c, a, part[0], n_parts, &f, err)) != RC_OK ||
-        (rc = be_cuda_push(c, f, &k, err)) != RC_OK)
+        (rc = push(c, f, &k, err)) != RC_OK)
         return rc;
     if (enc >= 0)
         c->act[enc].last_use = c->list.n - 1;

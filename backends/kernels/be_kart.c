@@ -42,6 +42,8 @@ const struct be_kart *be_kart_find(const char *lib, enum be_kart_kind kind, uint
             continue;
         if (kind != BE_KART_PTX)
             return a;
+        if (a->arch == BE_KART_ONLY_ARCH && arch != BE_KART_ONLY_ARCH)
+            continue;
         if (a->arch <= arch && (!best || a->arch > best->arch))
             best = a;
     }

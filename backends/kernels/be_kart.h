@@ -19,15 +19,18 @@
 #define BE_KCUDA_VERSION 1 /* the text the CUDA renderer writes */
 #define BE_KMETAL_VERSION 1
 
+/* PTX that uses instructions of one architecture only (wgmma): <lib>.sm90a.ptx serves sm_90, no other. */
+#define BE_KART_ONLY_ARCH 90u
+
 enum be_kart_kind { BE_KART_CU, BE_KART_PTX, BE_KART_METAL };
 struct be_kart {
     const char *lib;
     enum be_kart_kind kind;
-    uint32_t arch;    /* 75, 80; 0 for text */
+    uint32_t arch;    /* 75, 80, 90 (BE_KART_ONLY_ARCH); 0 for text */
     const char *data; /* NUL-terminated, n_bytes without it */
     size_t n_bytes;
 };
-/* Embedded artifact or NULL. For PTX: the one with the highest arch <= the asked. */
+/* Embedded artifact or NULL. For PTX: the one with the highest arch <= the asked that serves it. */
 const struct be_kart *be_kart_find(const char *lib, enum be_kart_kind kind, uint32_t arch);
 /* The PTX that defines this entry point of a library, the highest arch <= the asked; NULL. A
  * library's sm_80 PTX holds only what needs sm_80 or is better there, the rest is in its sm_75 PTX:

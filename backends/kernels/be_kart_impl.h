@@ -26,6 +26,7 @@ struct be_klib {
     const char *name;
     const struct be_kfamily *family;
     bool sm75, sm80; /* some entry runs on every part; some needs sm_80 or gains from it */
+    bool sm90;       /* some entry needs sm_90 itself */
 };
 /* Sorted by name; caller frees *out. */
 enum rc be_klib_list(const struct be_kfamily *const *families, struct be_klib **out, size_t *n,
@@ -36,6 +37,9 @@ enum rc be_klib_text(const struct be_kfamily *const *families, const char *lib,
 
 /* Defined for the compiler when it makes an sm_80 artifact. */
 #define BE_KLIB_SM80_ONLY "KX_SM80_ONLY"
+
+/* "cuda/rows.sm75.ptx"; sm_90 is "sm90a": its PTX is of that architecture alone. */
+void be_klib_ptx_name(const char *lib, unsigned arch, char *out, size_t n);
 
 /* The first line of a PTX artifact says what it was made from and how. */
 struct be_kptx_head {

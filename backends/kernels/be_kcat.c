@@ -70,8 +70,8 @@ static enum rc check_entry(const struct be_kfamily *f, uint32_t i, struct rc_err
         return rc_fail(err, RC_INTERNAL,
                        "kernel '%s': %u bytes of arguments, expected a multiple of 8 up to 4096",
                        e->name, e->args_bytes);
-    if (e->min_arch != 75 && e->min_arch != 80)
-        return rc_fail(err, RC_INTERNAL, "kernel '%s': min_arch %u, expected 75 or 80", e->name,
+    if (e->min_arch != 75 && e->min_arch != 80 && e->min_arch != 90)
+        return rc_fail(err, RC_INTERNAL, "kernel '%s': min_arch %u, expected 75, 80 or 90", e->name,
                        e->min_arch);
     if (!e->grid)
         return rc_fail(err, RC_INTERNAL, "kernel '%s' has no launch geometry", e->name);
@@ -100,8 +100,9 @@ static enum rc check_pair(const struct be_kfamily *fa, const struct be_kentry *a
     if (fa != fb && strcmp(a->lib, b->lib) == 0)
         return rc_fail(err, RC_INTERNAL, "library '%s' belongs to families '%s' and '%s'", a->lib,
                        fa->name, fb->name);
-    if (a->production && b->production && fixed_dims(&a->desc) == fixed_dims(&b->desc) &&
-        be_kdesc_overlaps(&a->desc, &b->desc))
+    /* of two for the same shape the planner takes the one for the newer device */
+    if (a->production && b->production && a->min_arch == b->min_arch &&
+        fixed_dims(&a->desc) == fixed_dims(&b->desc) && be_kdesc_overlaps(&a->desc, &b->desc))
         return rc_fail(err, RC_INTERNAL, "kernels '%s' and '%s' both serve some shape", a->name,
                        b->name);
     return RC_OK;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "be_kconf_impl.h"
+#include "be_kplan.h"
 
 /* ------------------------------------------------------------- an entry */
 
@@ -73,7 +74,7 @@ static enum rc run_entry(struct kc_runner *r, const struct be_kentry *e, struct 
         return rc_fail(err, RC_INTERNAL,
                        "%s: no conformance cases for operation %u with %u bytes of arguments",
                        e->name, e->desc.op, e->args_bytes);
-    if (e->min_arch > r->o->dev->arch) {
+    if (!be_kplan_runs_on(e, r->o->dev->arch)) {
         r->row->skipped = true;
         snprintf(r->row->why, sizeof(r->row->why), "needs sm_%u, the device is sm_%u", e->min_arch,
                  r->o->dev->arch);

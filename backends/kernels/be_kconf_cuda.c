@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "be_cuda_drv.h"
+#include "be_kargs.h"
 #include "be_kart.h"
 #include "be_kconf_impl.h"
 
@@ -111,12 +112,18 @@ static enum rc dev_launch(void *user, const struct be_kentry *e, const struct be
 {
     struct be_kconf_cuda *c = user;
     void *params[] = {(void *)args};
+    struct kx_linear_wg wg;
     cu_mod mod = NULL;
     cu_fn fn = NULL;
     int code;
     enum rc rc;
 
-    (void)n_bytes;
+    if (n_bytes == sizeof(wg) && e->desc.op == BE_KOP_LINEAR) {
+        memcpy(&wg, args, sizeof(wg));
+        if ((rc = be_cuda_maps(c->d, &wg, err)) != RC_OK)
+            return rc;
+        params[0] = &wg;
+    }
     if ((rc = lib_get(c, e, &mod, err)) != RC_OK)
         return rc;
     if (c->d->mod_fn(&fn, mod, e->name) != 0)

@@ -12,7 +12,7 @@
 
 #define KC_MAX_BUFS 24
 #define KC_MAX_BINDS 40
-#define KC_ARGS_BYTES 512
+#define KC_ARGS_BYTES 1024
 #define KC_GUARD 512 /* bytes in front of and behind each buffer that must stay as they are */
 
 enum kc_role {

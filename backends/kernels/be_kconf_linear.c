@@ -236,6 +236,13 @@ const struct kc_builder kc_linear_builders[] = {
      (1u << KC_INPUT_COUNT) - 1,
      {.rows = 3, .k = 256, .n = 40},
      work_linear},
+    {BE_KOP_LINEAR, /* the same; a device adds its maps when it launches */
+     sizeof(struct kx_linear_wg),
+     linear_variants,
+     linear_build,
+     (1u << KC_INPUT_COUNT) - 1,
+     {.rows = 3, .k = 256, .n = 40},
+     work_linear},
     {BE_KOP_REPACK,
      sizeof(struct kx_repack),
      repack_variants,

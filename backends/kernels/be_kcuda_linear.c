@@ -115,6 +115,8 @@ static enum rc fast(const struct be_kir *k, const struct be_klin_plan *p, struct
 {
     bool wide = k->sched.cols_tile == 128;
 
+    if (k->sched.cols_tile == 256)
+        return text(out, "kx_linear_wg.cu", err);
     word(out, "MT", wide ? 4 : 1, "");
     word(out, "NT", wide ? 8 : 2, "");
     word(out, "WY", wide ? 2 : 1, "");

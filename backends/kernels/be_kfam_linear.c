@@ -185,6 +185,21 @@ static void grid_repack(const struct be_kentry *e, const void *args, struct be_k
 #define FAST_FEW BE_KROWS_ANY, 1, 64, 64, 32, 16, 4, 1, 4 * 48 * 128
 #define FAST_MM BE_KROWS_65, 65, 1u << 20, 128, 128, 128, 3, 1, 3 * 256 * 128, 80, grid_tile
 
+/* Products of halves with wgmma, whole rows of 8 only; a library of its own: exactly sm_90. 4
+ * stages of (128 + 256) rows of 128 bytes, 256 biases, barriers, and what aligns them. */
+#define WG_SHARED (4 * 384 * 128 + 64 + 1024 + 1024)
+/* One block for each multiprocessor of the largest sm_90; each takes tile after tile. */
+#define WG_BLOCKS 132u
+static void grid_wg(const struct be_kentry *e, const void *args, struct be_kgrid *g)
+{
+    uint64_t tiles;
+
+    grid_tile(e, args, g);
+    tiles = (uint64_t)g->x * g->y;
+    g->x = tiles < WG_BLOCKS ? (uint32_t)tiles : WG_BLOCKS;
+    g->y = 1;
+}
+
 static const struct be_kentry entries[] = {
     FLOATS("f32", BE_F32, 4),
     FLOATS("f16", BE_F16, 2),
@@ -193,6 +208,28 @@ static const struct be_kentry entries[] = {
     FAST("f16", BE_F16, BE_KACT_F16, BE_KNUM_FAST, "fast_mm", FAST_MM),
     FAST("f32", BE_F32, BE_KACT_F32, BE_KNUM_TF32, "tf32_few", FAST_FEW, 80, grid_tile),
     FAST("f32", BE_F32, BE_KACT_F32, BE_KNUM_TF32, "tf32_mm", FAST_MM),
+    {.name = "kx_linear_f16_fast_wg",
+     .lib = "linear_f16_wg",
+     .desc = {.op = BE_KOP_LINEAR,
+              .wfmt = BE_F16,
+              .act = BE_KACT_F16,
+              .epi = 0xff,
+              .out = BE_KACT_ANY,
+              .rows_class = BE_KROWS_65,
+              .numerics = BE_KNUM_FAST,
+              .rows = {65, 1u << 20, 1, 0},
+              .k = {8, 1u << 20, 8, 0},
+              .n = {1, 1u << 24, 1, 0}},
+     .sched = {.threads = 256,
+               .rows_tile = 128,
+               .cols_tile = 256,
+               .stages = 4,
+               .slices = 1,
+               .shared_bytes = WG_SHARED},
+     .args_bytes = sizeof(struct kx_linear_wg),
+     .min_arch = 90,
+     .production = true,
+     .grid = grid_wg},
     QUANT_32("q4_0", BE_Q4_0, 16, 2, 0, 0),
     QUANT_32("q4_1", BE_Q4_1, 16, 4, 0, 32),
     QUANT_32("q5_0", BE_Q5_0, 16, 2, 4, 0),

@@ -261,7 +261,8 @@ static enum rc open_compiler(struct walk *w, const char *for_name, struct rc_err
 /* The options of an artifact as its first line has them. */
 static void options_of(unsigned arch, char out[96])
 {
-    snprintf(out, 96, "--gpu-architecture=compute_%u --fmad=false%s", arch,
+    snprintf(out, 96, "--gpu-architecture=compute_%u%s --fmad=false%s", arch,
+             arch == BE_KART_ONLY_ARCH ? "a" : "",
              arch > 75 ? " --define-macro=" BE_KLIB_SM80_ONLY : "");
 }
 
@@ -306,7 +307,8 @@ static enum rc compile(struct walk *w, const char *name, const struct be_ktext *
     size_t n;
     enum rc rc;
 
-    snprintf(target, sizeof(target), "--gpu-architecture=compute_%u", arch);
+    snprintf(target, sizeof(target), "--gpu-architecture=compute_%u%s", arch,
+             arch == BE_KART_ONLY_ARCH ? "a" : "");
     if ((rc = open_compiler(w, name, err)) != RC_OK ||
         (rc = be_knvrtc_compile(w->nvrtc, name, cu->p, opts, arch > 75 ? 3 : 2, &ptx, &n, err)) !=
             RC_OK)
@@ -330,7 +332,7 @@ static enum rc do_ptx(struct walk *w, const char *lib, unsigned arch, const stru
     struct file *f;
     char name[128];
 
-    snprintf(name, sizeof(name), "cuda/%s.sm%u.ptx", lib, arch);
+    be_klib_ptx_name(lib, arch, name, sizeof(name));
     options_of(arch, want.options);
     be_khash_hex(cu->p, cu->n, want.source);
     f = set_find(&w->set, name);
@@ -369,8 +371,10 @@ static enum rc do_cuda(struct walk *w, const struct be_klib *l, struct rc_err *e
         (rc = expect(w, name, cu.p, cu.n, err)) != RC_OK ||
         (l->sm75 && (rc = do_ptx(w, l->name, 75, &cu, err)) != RC_OK))
         goto out;
-    if (l->sm80)
-        rc = do_ptx(w, l->name, 80, &cu, err);
+    if (l->sm80 && (rc = do_ptx(w, l->name, 80, &cu, err)) != RC_OK)
+        goto out;
+    if (l->sm90)
+        rc = do_ptx(w, l->name, 90, &cu, err);
 out:
     be_ktext_deinit(&cu);
     return rc;

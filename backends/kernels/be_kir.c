@@ -16,6 +16,7 @@
 const struct be_ktarget be_ktarget_sm75 = {"sm_75", 1024, 48u << 10, 255, 65536};
 /* what every part from sm_80 on can give one block with the opt-in (sm_86 and sm_89: 99 KiB) */
 const struct be_ktarget be_ktarget_sm80 = {"sm_80", 1024, 99u << 10, 255, 65536};
+const struct be_ktarget be_ktarget_sm90 = {"sm_90", 1024, 227u << 10, 255, 65536};
 const struct be_ktarget be_ktarget_metal3 = {"metal3", 1024, 32u << 10, 255, 1u << 20};
 
 enum {

@@ -94,7 +94,7 @@ struct be_ktarget {
     const char *name; /* "sm_75" "sm_80" "metal3" */
     uint32_t max_threads, shared_bytes, regs_per_thread, regs_per_block;
 };
-extern const struct be_ktarget be_ktarget_sm75, be_ktarget_sm80, be_ktarget_metal3;
+extern const struct be_ktarget be_ktarget_sm75, be_ktarget_sm80, be_ktarget_sm90, be_ktarget_metal3;
 enum rc be_kir_verify(const struct be_kir *k, const struct be_ktarget *t, struct rc_err *err);
 
 /* Growing text; an allocation failure makes it fail for good (checked once at the end). */
@@ -116,7 +116,7 @@ struct be_kentry {
     struct be_ksched sched;
     uint32_t args_bytes; /* sizeof of its be_kargs.h struct */
     uint32_t min_arch; /* 75; 80 = needs instructions of sm_80, so lives in the sm80 artifact of its
-                          library */
+                          library; 90 = needs those of sm_90 alone (sm90a), see be_kplan_runs_on */
     bool production;   /* false: never picked, only verified */
     /* Launch geometry for these arguments (a host copy of the struct). */
     void (*grid)(const struct be_kentry *, const void *args, struct be_kgrid *out);

@@ -78,7 +78,7 @@ static enum rc add_ptx(struct writer *w, const char *lib, unsigned arch, bool fi
     const char *p;
     size_t n;
 
-    snprintf(name, sizeof(name), "cuda/%s.sm%u.ptx", lib, arch);
+    be_klib_ptx_name(lib, arch, name, sizeof(name));
     if (!(p = w->get(w->user, name, &n)))
         return rc_fail_what(err, RC_NOT_FOUND, name, "artifact '%s' is missing", name);
     if (!be_kptx_head_parse(p, n, &h))
@@ -103,7 +103,8 @@ static enum rc add_lib(struct writer *w, const struct be_klib *l, struct rc_err 
         return rc;
     be_ktext_add(w->out, "     \"ptx\": [");
     if ((l->sm75 && (rc = add_ptx(w, l->name, 75, true, err)) != RC_OK) ||
-        (l->sm80 && (rc = add_ptx(w, l->name, 80, !l->sm75, err)) != RC_OK))
+        (l->sm80 && (rc = add_ptx(w, l->name, 80, !l->sm75, err)) != RC_OK) ||
+        (l->sm90 && (rc = add_ptx(w, l->name, 90, !l->sm75 && !l->sm80, err)) != RC_OK))
         return rc;
     be_ktext_add(w->out, "]}");
     return RC_OK;

@@ -6,6 +6,8 @@
  */
 #include "be_kplan.h"
 
+#include "be_kart.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +54,7 @@ static const struct {
     {BE_KNUM_FAST, BE_KCLASS_MM, "fast_few"}, {BE_KNUM_FAST, BE_KCLASS_BIG, "fast_mm"},
     {BE_KNUM_TF32, BE_KCLASS_MV, "tf32_few"}, {BE_KNUM_TF32, BE_KCLASS_EXT, "tf32_few"},
     {BE_KNUM_TF32, BE_KCLASS_MM, "tf32_few"}, {BE_KNUM_TF32, BE_KCLASS_BIG, "tf32_mm"},
+    {BE_KNUM_FAST, BE_KCLASS_BIG, "fast_wg"},
 };
 #define N_PRODUCTS (sizeof(products) / sizeof(products[0]))
 
@@ -196,7 +199,7 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
 
 bool be_kplan_runs_on(const struct be_kentry *e, uint32_t arch)
 {
-    return e->min_arch <= arch;
+    return e->min_arch == BE_KART_ONLY_ARCH ? arch == BE_KART_ONLY_ARCH : e->min_arch <= arch;
 }
 
 static bool in_dim(const struct be_kplan_req *r, const struct be_kdim *d, uint32_t v)
@@ -322,13 +325,12 @@ static enum be_kplan_why try_name(const struct be_kfamily *const *families,
     return BE_KPLAN_OK;
 }
 
-/* The first kernel of class c that serves; *why: of the one that comes first, when none does. */
+/* The last kernel of class c that serves: those that need a newer device come later and have the
+ * same bits. *why: of the one that comes first, when none does. */
 static bool try_class(const struct be_kfamily *const *families, const struct be_kplan_req *r,
                       enum be_kclass c, enum be_kplan_why *why, struct be_kplan *out)
 {
-    bool any = false;
-
-    for (size_t i = 0; i < N_PRODUCTS; i++) {
+    for (size_t i = N_PRODUCTS; i-- > 0;) {
         enum be_kplan_why w;
 
         if (products[i].numerics != r->numerics || products[i].cls != c)
@@ -336,8 +338,7 @@ static bool try_class(const struct be_kfamily *const *families, const struct be_
         linear_name(r, products[i].word, out->name);
         if ((w = try_name(families, r, true, out)) == BE_KPLAN_OK)
             return true;
-        *why = !any || w == BE_KPLAN_UNPROFITABLE_SHAPE ? w : *why;
-        any = true;
+        *why = w;
     }
     return false;
 }

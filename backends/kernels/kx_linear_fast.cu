@@ -154,54 +154,15 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
         }
     }
     kx_sync();
-#if !KXL_GEGLU && !KXL_TF32
-    if ((w.n & 3u) == 0u && a.epi != KX_EPI_ADD && a.out_t == KX_F16) {
-        /* the usual case, 4 columns at a time */
-        const float *b = (const float *)KXL_SEL(w.part, a.b[0], a.b[1], a.b[2]);
-        unsigned short *out = (unsigned short *)KXL_SEL(w.part, a.out[0], a.out[1], a.out[2]);
-
-        for (kx_u i = kx_tid(); i < KXL_BX * KXL_BW / 4u; i += KXL_THREADS) {
-            const kx_u c = i % (KXL_BW / 4u) * 4u, r = i / (KXL_BW / 4u), col = w.col0 + c;
-            struct kx_f4 v = *(const struct kx_f4 *)((const float *)sm + r * KXL_P + c);
-            struct kx_u2 o;
-
-            if (row0 + r >= a.n || col >= w.n)
-                continue;
-            if (b) {
-                v.x = v.x + b[col];
-                v.y = v.y + b[col + 1u];
-                v.z = v.z + b[col + 2u];
-                v.w = v.w + b[col + 3u];
-            }
-            if (a.epi == KX_EPI_GELU_ERF) {
-                v.x = kx_gelu_erf(v.x);
-                v.y = kx_gelu_erf(v.y);
-                v.z = kx_gelu_erf(v.z);
-                v.w = kx_gelu_erf(v.w);
-            } else if (a.epi == KX_EPI_GELU_TANH) {
-                v.x = kx_gelu_tanh(v.x);
-                v.y = kx_gelu_tanh(v.y);
-                v.z = kx_gelu_tanh(v.z);
-                v.w = kx_gelu_tanh(v.w);
-            }
-            o.x = kx_f2h2(v.x, v.y);
-            o.y = kx_f2h2(v.z, v.w);
-            *(struct kx_u2 *)(out + (unsigned long long)(row0 + r) * w.n + col) = o;
-        }
-        return;
-    }
-#endif
+#if KXL_GEGLU
     for (kx_u i = kx_tid(); i < KXL_COLS * KXL_BX; i += KXL_THREADS) {
         const kx_u c = i % KXL_COLS, r = i / KXL_COLS;
+        const float *v = (const float *)sm + r * KXL_P + (c >> 3) * 16u + (c & 7u);
 
-        if (row0 + r < a.n && w.col0 + c < w.n) {
-#if KXL_GEGLU
-            const float *v = (const float *)sm + r * KXL_P + (c >> 3) * 16u + (c & 7u);
-
+        if (row0 + r < a.n && w.col0 + c < w.n)
             kxl_finish_geglu(&a, row0 + r, w.col0 + c, w.n, v[0], v[8]);
-#else
-            kxl_finish(&a, w.part, row0 + r, w.col0 + c, w.n, ((const float *)sm)[r * KXL_P + c]);
-#endif
-        }
     }
+#else
+    kxl_finish_tile(&a, &w, (const float *)sm, KXL_P, row0, KXL_BX, KXL_BW, KXL_THREADS);
+#endif
 }

@@ -22,6 +22,7 @@
 
 struct __align__(16) kx_u4 { kx_u x, y, z, w; };
 struct __align__(8) kx_u2 { kx_u x, y; };
+struct __align__(8) kx_f2 { float x, y; };
 struct __align__(16) kx_f4 { float x, y, z, w; };
 
 KX_DEV kx_u kx_tid(void) { return threadIdx.x; }
@@ -80,6 +81,13 @@ KX_DEV float kx_ex2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / x within an ulp, the device's own bits: f16 results only */
+KX_DEV float kx_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 KX_DEV float kx_bf2f(unsigned short h) { return __int_as_float((int)((kx_u)h << 16)); }

@@ -31,8 +31,11 @@ static void every_kernel_verifies(void **state)
             struct be_kir k = {0};
 
             if (be_kfamilies[f]->build(e, &k, &err) != RC_OK ||
-                be_kir_verify(&k, e->min_arch >= 80 ? &be_ktarget_sm80 : &be_ktarget_sm75, &err) !=
-                    RC_OK)
+                be_kir_verify(&k,
+                              e->min_arch == 90   ? &be_ktarget_sm90
+                              : e->min_arch == 80 ? &be_ktarget_sm80
+                                                  : &be_ktarget_sm75,
+                              &err) != RC_OK)
                 fail_msg("%s: %s", e->name, err.msg);
             assert_string_equal(k.name, e->name);
             assert_memory_equal(&k.desc, &e->desc, sizeof(e->desc));
@@ -83,10 +86,29 @@ static void each_fault_is_named(void **state)
     broken[1].grid = NULL;
     EXPECT(list, "has no launch geometry");
     broken[1].desc = broken[0].desc;
+    broken[1].min_arch = broken[0].min_arch;
     EXPECT(list, "kernels 'kx_alpha_one' and 'kx_alpha_two' both serve some shape");
     broken[0].name = "kx_x";
     broken[1].name = "kx_y";
     EXPECT(both, "library 'alpha' belongs to families 'alpha' and 'alpha'");
+}
+
+/* Of two for one shape the planner takes the one for the newer device. */
+static void a_newer_device_may_have_its_own(void **state)
+{
+    struct be_kfamily fam = kt_alpha;
+    const struct be_kfamily *const list[] = {&fam, NULL};
+    struct rc_err err = RC_ERR_INIT;
+
+    fam.count = broken_count;
+    fam.at = broken_at;
+    broken[0] = kt_alpha_entries[0];
+    broken[1] = kt_alpha_entries[1];
+    broken[1].desc = broken[0].desc;
+    broken[0].min_arch = 80;
+    broken[1].min_arch = 90;
+    if (be_kcat_check(list, &err) != RC_OK)
+        fail_msg("%s", err.msg);
 }
 
 /* A kernel for one shape may stand inside the range of another; a candidate may too. */
@@ -113,6 +135,7 @@ int main(void)
         cmocka_unit_test(this_build_is_sound),
         cmocka_unit_test(every_kernel_verifies),
         cmocka_unit_test(each_fault_is_named),
+        cmocka_unit_test(a_newer_device_may_have_its_own),
         cmocka_unit_test(exact_and_candidate_may_overlap),
     };
 

@@ -5,6 +5,7 @@
  * launches that go wrong on purpose: the runner must name them. */
 #include "be_test.h"
 
+#include "../../backends/cuda/be_cuda_drv.h"
 #include "be_kargs.h"
 #include "be_kart.h"
 #include "be_kconf.h"
@@ -12,7 +13,7 @@
 
 /* Kernels in the catalog. Pinned, so that none is lost (or comes) without being meant: a report
  * says N/N of this many. */
-#define N_KERNELS 169
+#define N_KERNELS 170
 
 /* ------------------------------------------------- the emulator as a device */
 
@@ -71,7 +72,7 @@ static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_k
                         const void *args, size_t n, struct rc_err *err)
 {
     struct emu_dev *d = user;
-    _Alignas(16) uint8_t changed[512];
+    _Alignas(64) uint8_t changed[1024];
     struct be_kgrid grid = *g;
     char why[400] = "";
     int (*check)(char *, size_t);
@@ -83,7 +84,15 @@ static enum rc d_launch(void *user, const struct be_kentry *e, const struct be_k
                  g->threads, g->shared_bytes);
     if ((rc = need_kernel(e->name, e->lib, d->arch, err)) != RC_OK)
         return rc;
+    assert_true(n <= sizeof(changed));
     memcpy(changed, args, n);
+    if (n == sizeof(struct kx_linear_wg)) {
+        struct be_cuda_drv drv = {0};
+
+        *(void **)&drv.tensor_map = emu_sym("cuTensorMapEncodeTiled");
+        if ((rc = be_cuda_maps(&drv, (struct kx_linear_wg *)(void *)changed, err)) != RC_OK)
+            return rc;
+    }
     if (d->wrong == FEWER_BLOCKS && grid.x > 1)
         grid.x--;
     if (d->wrong == FEWER_ROWS || d->wrong == MORE_ROWS) {
@@ -164,6 +173,11 @@ static void products_of_matrices_on_sm75(void **s)
     every_kernel(75, getenv("INFERD_KCONF_FULL") ? NULL : "_mm");
 }
 
+static void products_of_warpgroups_on_sm90(void **s)
+{
+    every_kernel(90, getenv("INFERD_KCONF_FULL") ? NULL : "_wg");
+}
+
 /* ---------------------------------------------------------- broken launches */
 
 /* The first entry of an operation, or NULL. */
@@ -205,14 +219,18 @@ static void a_missing_row_is_caught(void **s)
 
 static void a_row_too_many_is_caught(void **s)
 {
-    must_fail(MORE_ROWS, BE_KOP_SOFTCAP, "illegal address"); /* the emulated device is first to see it */
+    must_fail(MORE_ROWS, BE_KOP_SOFTCAP,
+              "illegal address"); /* the emulated device is first to see it */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kernel_on_sm80),      cmocka_unit_test(products_of_matrices_on_sm75),
-        cmocka_unit_test(a_missing_block_is_caught), cmocka_unit_test(a_missing_row_is_caught),
+        cmocka_unit_test(every_kernel_on_sm80),
+        cmocka_unit_test(products_of_matrices_on_sm75),
+        cmocka_unit_test(products_of_warpgroups_on_sm90),
+        cmocka_unit_test(a_missing_block_is_caught),
+        cmocka_unit_test(a_missing_row_is_caught),
         cmocka_unit_test(a_row_too_many_is_caught),
     };
 

@@ -156,6 +156,16 @@ static bool wanted(int argc, char **argv, const char *name)
     return false;
 }
 
+static const char *product_shape(char out[64], uint32_t rows, uint32_t k, uint32_t n_out,
+                                 uint32_t parts)
+{
+    snprintf(out, 64, "%ux%u -> %u%s", rows, k, n_out,
+             parts == 1   ? ""
+             : parts == 2 ? " x2"
+                          : " x3");
+    return out;
+}
+
 static void linear(int argc, char **argv, const char *name, enum be_dtype t, uint32_t rows,
                    uint32_t k, uint32_t n_out, uint32_t parts, uint32_t epi, uint32_t act)
 {
@@ -198,11 +208,23 @@ static void linear(int argc, char **argv, const char *name, enum be_dtype t, uin
         x->epi = epi;
         x->x_t = x->out_t = act;
     }
-    snprintf(shape, sizeof(shape), "%ux%u -> %u%s", rows, k, n_out,
-             parts == 1   ? ""
-             : parts == 2 ? " x2"
-                          : " x3");
-    run(name, shape, a, sizeof(*a), (uint32_t)copies,
+    if (strstr(name, "_wg")) {
+        struct kx_linear_wg wg[LAUNCHES];
+
+        memset(wg, 0, sizeof(wg));
+        for (uint64_t c = 0; c < copies; c++) {
+            wg[c].a = a[c];
+            if (be_cuda_maps(d, &wg[c], NULL) != RC_OK) {
+                fprintf(stderr, "%s: no maps from this driver\n", name);
+                exit(1);
+            }
+        }
+        run(name, product_shape(shape, rows, k, n_out, parts), wg, sizeof(*wg), (uint32_t)copies,
+            (double)w_bytes + (double)rows * (k + (double)n_out * parts * 4),
+            2.0 * rows * k * n_out * parts);
+        return;
+    }
+    run(name, product_shape(shape, rows, k, n_out, parts), a, sizeof(*a), (uint32_t)copies,
         (double)w_bytes + (double)rows * (k + (double)n_out * parts * 4),
         2.0 * rows * k * n_out * parts);
 }
@@ -238,6 +260,10 @@ static void linears(int argc, char **argv)
             linear(argc, argv, N("fast_mm"), t, 8192, 1024, 1024, 3, KX_EPI_NONE, KX_F16);
             linear(argc, argv, N("fast_mm"), t, 8192, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
             linear(argc, argv, N("fast_mm"), t, 8192, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
+            linear(argc, argv, N("fast_wg"), t, 8192, 1024, 1024, 3, KX_EPI_NONE, KX_F16);
+            linear(argc, argv, N("fast_wg"), t, 8192, 1024, 1024, 1, KX_EPI_NONE, KX_F16);
+            linear(argc, argv, N("fast_wg"), t, 8192, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
+            linear(argc, argv, N("fast_wg"), t, 8192, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
             linear(argc, argv, N("fast_few"), t, 32, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
             linear(argc, argv, N("fast_few"), t, 32, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
         }

@@ -26,7 +26,7 @@ struct emu_kernel {
     const char *name, *lib;
     void (*run)(const void *args);
     size_t args_bytes;
-    unsigned threads, arch; /* most threads per block; 75 or 80 */
+    unsigned threads, arch; /* most threads per block; 75, 80 or 90 */
     unsigned char *shared_lo, *shared_hi;
     struct emu_kernel *next;
 };
@@ -104,6 +104,12 @@ void kx_emu_warp(int op, int line, void *out, const void *a, const void *b, int 
 void kx_emu_cp(void *dst, const void *src, unsigned n, int p, int async, int line);
 void kx_emu_cp_commit(void);
 void kx_emu_cp_wait(unsigned n);
+void kx_emu_wgmma_f16_n256(float *d, unsigned long long a, unsigned long long b, int line);
+void kx_emu_mbar_init(void *bar, int line);
+void kx_emu_mbar_expect(void *bar, unsigned bytes, int line);
+void kx_emu_mbar_wait(void *bar, unsigned parity, int line);
+void kx_emu_tma_2d(void *dst, const void *map, void *bar, unsigned x, unsigned y, unsigned rows,
+                   int line);
 _Noreturn void kx_emu_fail(enum emu_error e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

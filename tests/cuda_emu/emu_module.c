@@ -18,7 +18,7 @@ unsigned emu_arch(void)
 
 unsigned emu_shared_optin(void)
 {
-    return emu_arch() >= 80 ? 99u << 10 : 64u << 10;
+    return emu_arch() == 90 ? 227u << 10 : emu_arch() >= 80 ? 99u << 10 : 64u << 10;
 }
 
 /* Static shared arrays of an entry: _ZZ<length><name>E... [bytes] */

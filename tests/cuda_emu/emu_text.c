@@ -63,7 +63,7 @@ enum emu_error emu_text_load_as(const char *text, size_t n, unsigned arch, char 
     const char *tmp = getenv("TMPDIR");
     char dir[256], cu[300], so[300], log[300], cmd[4096];
     enum emu_error e = EMU_OK;
-    unsigned text_arch = arch >= 80 ? 80 : 75; /* the two that text knows */
+    unsigned text_arch = arch == 90 ? 90 : arch >= 80 ? 80 : 75; /* those that text knows */
     int status;
 
     snprintf(lib, 32, "text%u_sm%u", ++serial, arch);

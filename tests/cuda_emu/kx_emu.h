@@ -45,7 +45,10 @@ extern unsigned char KX_EMU_CAT(__stop_, KX_EMU_SECTION)[]
     static void name_(const type_ a_);                                         \
     static void KX_EMU_CAT(name_, _emu_run)(const void *p_)                    \
     {                                                                          \
-        name_(*(const type_ *)p_);                                             \
+        type_ v_; /* aligned as the type wants it */                           \
+                                                                               \
+        memcpy(&v_, p_, sizeof(v_));                                           \
+        name_(v_);                                                             \
     }                                                                          \
     static __attribute__((constructor)) void KX_EMU_CAT(name_, _emu_add)(void) \
     {                                                                          \
@@ -67,6 +70,9 @@ struct __attribute__((aligned(16))) kx_u4 {
 };
 struct __attribute__((aligned(8))) kx_u2 {
     kx_u x, y;
+};
+struct __attribute__((aligned(8))) kx_f2 {
+    float x, y;
 };
 struct __attribute__((aligned(16))) kx_f4 {
     float x, y, z, w;
@@ -213,6 +219,10 @@ KX_DEV float kx_ex2(float x)
 {
     return exp2f(x);
 }
+KX_DEV float kx_rcp(float x)
+{
+    return 1.0f / x;
+}
 KX_DEV float kx_bf2f(unsigned short h)
 {
     return be_bf16_to_f32(h);
@@ -278,5 +288,24 @@ static inline kx_u kx_emu_ldg4(const void *p, int line)
 #define kx_cp4_if(dst, src, p) kx_emu_cp(dst, src, 4, (p) != 0, KX_ARCH >= 800, __LINE__)
 #define kx_cp_commit() kx_emu_cp_commit()
 #define kx_cp_wait(n) kx_emu_cp_wait(n)
+
+/* sm_90a (emu_wg.c). A descriptor is the address. */
+#if KX_ARCH >= 900
+static inline unsigned char *kx_align1024(unsigned char *p)
+{
+    return p + (-(uintptr_t)p & 1023);
+}
+#define kx_proxy_fence() ((void)0)
+#define kx_wg_fence() ((void)0)
+#define kx_wg_commit() ((void)0)
+#define kx_wg_wait(n) ((void)(n))
+#define kx_wg_desc(p) ((unsigned long long)(uintptr_t)(p))
+#define kx_wgmma_f16_n256(d, a, b) kx_emu_wgmma_f16_n256(d, a, b, __LINE__)
+#define kx_mbar_init(bar) kx_emu_mbar_init(bar, __LINE__)
+#define kx_mbar_ready() ((void)0)
+#define kx_mbar_expect(bar, bytes) kx_emu_mbar_expect(bar, bytes, __LINE__)
+#define kx_mbar_wait(bar, parity) kx_emu_mbar_wait(bar, parity, __LINE__)
+#define kx_tma_2d(dst, map, bar, x, y, rows) kx_emu_tma_2d(dst, map, bar, x, y, rows, __LINE__)
+#endif
 
 #endif

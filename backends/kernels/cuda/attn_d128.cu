@@ -64,6 +64,24 @@ struct kx_linear {
     kx_u n, k, n_parts, epi, x_t, out_t;
 };
 
+#ifndef __METAL_VERSION__
+#ifdef __CUDACC__
+#define KX_ALIGN64 __align__(64)
+#else
+#define KX_ALIGN64 __attribute__((aligned(64)))
+#endif
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
+ * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+struct KX_ALIGN64 kx_tmap {
+    kx_p v[16];
+};
+/* kx_linear with maps of x (boxes of 128 rows) and of each part's weight (256 rows). */
+struct kx_linear_wg {
+    struct kx_linear a;
+    struct kx_tmap x, w[3];
+};
+#endif
+
 /* The file's blocks [n_rows, k] to planes; src raw bytes of whole rows, row0 the
  * first row's index in the matrix, dst[*] the planes of the whole matrix. */
 struct kx_repack {
@@ -250,6 +268,7 @@ struct kx_convert { /* f32 <-> f16, n elements */
 
 struct __align__(16) kx_u4 { kx_u x, y, z, w; };
 struct __align__(8) kx_u2 { kx_u x, y; };
+struct __align__(8) kx_f2 { float x, y; };
 struct __align__(16) kx_f4 { float x, y, z, w; };
 
 KX_DEV kx_u kx_tid(void) { return threadIdx.x; }
@@ -308,6 +327,13 @@ KX_DEV float kx_ex2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / x within an ulp, the device's own bits: f16 results only */
+KX_DEV float kx_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 KX_DEV float kx_bf2f(unsigned short h) { return __int_as_float((int)((kx_u)h << 16)); }

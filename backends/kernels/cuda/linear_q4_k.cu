@@ -64,6 +64,24 @@ struct kx_linear {
     kx_u n, k, n_parts, epi, x_t, out_t;
 };
 
+#ifndef __METAL_VERSION__
+#ifdef __CUDACC__
+#define KX_ALIGN64 __align__(64)
+#else
+#define KX_ALIGN64 __attribute__((aligned(64)))
+#endif
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
+ * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+struct KX_ALIGN64 kx_tmap {
+    kx_p v[16];
+};
+/* kx_linear with maps of x (boxes of 128 rows) and of each part's weight (256 rows). */
+struct kx_linear_wg {
+    struct kx_linear a;
+    struct kx_tmap x, w[3];
+};
+#endif
+
 /* The file's blocks [n_rows, k] to planes; src raw bytes of whole rows, row0 the
  * first row's index in the matrix, dst[*] the planes of the whole matrix. */
 struct kx_repack {
@@ -250,6 +268,7 @@ struct kx_convert { /* f32 <-> f16, n elements */
 
 struct __align__(16) kx_u4 { kx_u x, y, z, w; };
 struct __align__(8) kx_u2 { kx_u x, y; };
+struct __align__(8) kx_f2 { float x, y; };
 struct __align__(16) kx_f4 { float x, y, z, w; };
 
 KX_DEV kx_u kx_tid(void) { return threadIdx.x; }
@@ -308,6 +327,13 @@ KX_DEV float kx_ex2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / x within an ulp, the device's own bits: f16 results only */
+KX_DEV float kx_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 KX_DEV float kx_bf2f(unsigned short h) { return __int_as_float((int)((kx_u)h << 16)); }
@@ -707,6 +733,80 @@ KX_DEV void kxl_finish_geglu(const struct kx_linear *a, kx_u row, kx_u col, kx_u
     u = kxl_bias(a, 1u, col, u);
     kxl_put(a, 0u, (unsigned long long)row * n_out + col, g * u);
 }
+
+#if KXL_CODE == 4 || (KXL_CODE == 2 && !KXL_BF16)
+/* kx_gelu_erf for results kept in f16, as fast as the device can: erfc(a) = 1 / (1 + a1 a + .. + a6 a^6)^16 within
+ * 3e-7 (Abramowitz and Stegun 7.1.28); the reciprocal is the device's own, so not the same bits everywhere. */
+KX_DEV float kxl_gelu_erf(float z)
+{
+    float a = kx_abs(z) * 0.70710678f, p;
+
+    p = kx_fma(a, 4.30638e-5f, 2.765672e-4f);
+    p = kx_fma(p, a, 1.520143e-4f);
+    p = kx_fma(p, a, 9.2705272e-3f);
+    p = kx_fma(p, a, 4.22820123e-2f);
+    p = kx_fma(p, a, 7.05230784e-2f);
+    p = kx_fma(p, a, 1.0f);
+    p = p * p;
+    p = p * p;
+    p = p * p;
+    p = p * p;
+    p = 0.5f * kx_min(kx_abs(z), 1.0e4f) * kx_rcp(p); /* min: infinity times 0 is NaN */
+    return z < 0.0f ? -p : z - p;
+}
+
+/* Tensor-core products: a tile of sums in shared memory, row r at v + r * pitch, to one part of out by
+ * a whole block. Results kept in f16 take their function from kxl_gelu_erf. */
+KX_DEV void kxl_finish_tile(const struct kx_linear *a, const struct kxl_tile *w, const float *v, kx_u pitch, kx_u row0, kx_u rows, kx_u cols, kx_u threads)
+{
+    const float *b = (const float *)KXL_SEL(w->part, a->b[0], a->b[1], a->b[2]);
+    unsigned short *out = (unsigned short *)KXL_SEL(w->part, a->out[0], a->out[1], a->out[2]);
+    const struct kx_f4 none = {0.0f, 0.0f, 0.0f, 0.0f};
+
+    if ((w->n & 3u) == 0u && a->epi != KX_EPI_ADD && a->out_t == KX_F16) {
+        /* the usual case, 4 columns at a time */
+        for (kx_u i = kx_tid(); i < rows * cols / 4u; i += threads) {
+            const kx_u c = i % (cols / 4u) * 4u, r = i / (cols / 4u), col = w->col0 + c;
+            struct kx_f4 s = *(const struct kx_f4 *)(v + r * pitch + c), t;
+            struct kx_u2 o;
+
+            if (row0 + r >= a->n || col >= w->n)
+                continue;
+            t = b ? *(const struct kx_f4 *)(b + col) : none;
+            s.x = s.x + t.x;
+            s.y = s.y + t.y;
+            s.z = s.z + t.z;
+            s.w = s.w + t.w;
+            if (a->epi == KX_EPI_GELU_ERF) {
+                s.x = kxl_gelu_erf(s.x);
+                s.y = kxl_gelu_erf(s.y);
+                s.z = kxl_gelu_erf(s.z);
+                s.w = kxl_gelu_erf(s.w);
+            } else if (a->epi == KX_EPI_GELU_TANH) {
+                s.x = kx_gelu_tanh(s.x);
+                s.y = kx_gelu_tanh(s.y);
+                s.z = kx_gelu_tanh(s.z);
+                s.w = kx_gelu_tanh(s.w);
+            }
+            o.x = kx_f2h2(s.x, s.y);
+            o.y = kx_f2h2(s.z, s.w);
+            *(struct kx_u2 *)(out + (unsigned long long)(row0 + r) * w->n + col) = o;
+        }
+        return;
+    }
+    for (kx_u i = kx_tid(); i < rows * cols; i += threads) {
+        const kx_u c = i % cols, r = i / cols, col = w->col0 + c;
+        float s = v[r * pitch + c];
+
+        if (row0 + r >= a->n || col >= w->n)
+            continue;
+        if (a->epi == KX_EPI_GELU_ERF && a->out_t == KX_F16)
+            kxl_put(a, w->part, (unsigned long long)(row0 + r) * w->n + col, kxl_gelu_erf(kxl_bias(a, w->part, col, s)));
+        else
+            kxl_finish(a, w->part, row0 + r, col, w->n, s);
+    }
+}
+#endif
 
 /* 8 lanes hold the 8 slices. */
 KX_DEV float kxl_fold8(float v)

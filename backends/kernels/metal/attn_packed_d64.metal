@@ -105,6 +105,24 @@ struct kx_linear {
     kx_u n, k, n_parts, epi, x_t, out_t;
 };
 
+#ifndef __METAL_VERSION__
+#ifdef __CUDACC__
+#define KX_ALIGN64 __align__(64)
+#else
+#define KX_ALIGN64 __attribute__((aligned(64)))
+#endif
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
+ * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+struct KX_ALIGN64 kx_tmap {
+    kx_p v[16];
+};
+/* kx_linear with maps of x (boxes of 128 rows) and of each part's weight (256 rows). */
+struct kx_linear_wg {
+    struct kx_linear a;
+    struct kx_tmap x, w[3];
+};
+#endif
+
 /* The file's blocks [n_rows, k] to planes; src raw bytes of whole rows, row0 the
  * first row's index in the matrix, dst[*] the planes of the whole matrix. */
 struct kx_repack {
