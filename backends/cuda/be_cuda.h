@@ -165,7 +165,7 @@ struct be_cuda_act {
 
 struct be_cuda_freq {
     float theta, factor;
-    uint32_t head_dim;
+    uint32_t head_dim, n_pairs;
     struct be_cuda_mem mem;
 };
 #define BE_CUDA_FREQS 8
