@@ -186,6 +186,14 @@ uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
     return sum;
 }
 
+enum rc be_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct rc_err *err)
+{
+    if (!ctx->ops->scale)
+        return rc_fail(err, RC_UNSUPPORTED, "backend '%s' has no operation 'scale'",
+                       ctx->ops->name);
+    return ctx->ops->scale(ctx, a, err);
+}
+
 /* One line per operation: the table has them all, so there is no default. */
 #define OP(name)                                                                                \
     enum rc be_##name(struct be_ctx *ctx, const struct be_##name##_args *a, struct rc_err *err) \

@@ -153,6 +153,9 @@ enum be_use {
     BE_USE_LINEAR = 1, /* right side of be_linear */
     BE_USE_EMBED = 2,  /* row gather by be_embed */
     BE_USE_VECTOR = 4, /* norm weight or bias; widened to f32 */
+    BE_USE_MAPPED = 8, /* with EMBED alone: the table stays where desc.data lies (a mapped
+                          file); rows are fetched from there as they are asked for, and no
+                          device ever holds a copy of the whole */
 };
 
 struct be_weight_desc {
@@ -279,13 +282,16 @@ enum rc be_linear(struct be_ctx *, const struct be_linear_args *, struct rc_err 
 
 /* In place on x [n, n_heads * head_dim]: optional RMS norm of each head (norm_w
  * [head_dim], or NULL), then half-split rotation by angle pos / factor *
- * theta^(-2i/head_dim): pairs (i, i + head_dim/2). pos host [n]. theta 0 = norm
- * only. Source: Su et al. 2021; NeoX pairing. */
+ * theta^(-2i/head_dim): pairs (i, i + head_dim/2). n_pairs > 0: only pairs i < n_pairs
+ * turn, the others stay as they are ("proportional" rotation; the exponent's denominator
+ * is head_dim all the same). pos host [n]. theta 0 = norm only.
+ * Source: Su et al. 2021; NeoX pairing; gemma.md 3.1. */
 struct be_rope_args {
     struct be_tensor *x;
     const int32_t *pos;
     uint32_t n, n_heads, head_dim;
     float theta, factor;
+    uint32_t n_pairs; /* 0 = all head_dim / 2 */
     const struct be_weight *norm_w;
     float norm_eps;
 };
@@ -348,6 +354,17 @@ struct be_softcap_args {
     float cap;
 };
 enum rc be_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
+
+/* x[r][c] *= scale * y[r][y_col + c] for all columns of x, in place; y NULL: x *= scale.
+ * Two products, each rounded to f32. y [n, >= y_col + columns of x], not x.
+ * Errors: RC_UNSUPPORTED when the backend has none. */
+struct be_scale_args {
+    struct be_tensor *x;
+    const struct be_tensor *y; /* or NULL */
+    uint32_t y_col, n;
+    float scale;
+};
+enum rc be_scale(struct be_ctx *, const struct be_scale_args *, struct rc_err *);
 
 /* Pools packed sequences: out[s] from rows offsets[s]..offsets[s+1]-1 (never
  * empty). kinds as in sentence-transformers; weighted: weights 1..T. */

@@ -46,6 +46,8 @@ struct be_ops {
                                 struct rc_err *);
     enum rc (*gather)(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
     enum rc (*softcap)(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
+    enum rc (*scale)(struct be_ctx *, const struct be_scale_args *,
+                     struct rc_err *); /* optional: RC_UNSUPPORTED */
     enum rc (*pool)(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
     enum rc (*argmax)(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
     enum rc (*sample)(struct be_ctx *, const struct be_sample_args *,

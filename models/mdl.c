@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_bert, NULL};
+static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_bert, NULL};
 
 /* ------------------------------------------------------------------ families */
 

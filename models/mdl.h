@@ -31,6 +31,8 @@ struct mdl_opts {
         kv_dtype; /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
     bool kv_auto; /* f16 when any matrix of the checkpoint is quantized, else f32:
                      a float checkpoint keeps the reference's precision */
+    bool drafted; /* a drafter will read this model's cache (mdl_open_drafter): windows keep the
+                     two positions more that it looks at */
     uint64_t weight_bytes;    /* budget of weights, 0 = none told */
     uint64_t workspace_bytes; /* budget of activations, 0 = none told (the backend's
                                  scratch comes on top: be_opts.workspace_bytes) */
@@ -48,6 +50,7 @@ struct mdl_info {
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
+    char note[128]; /* what of the files is left aside, for people; "" = nothing */
 };
 
 /* Everything about a model that its headers tell, without loading weights and
@@ -94,12 +97,18 @@ uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
  * logits NULL: they stay where they were computed, for mdl_sample and mdl_logits.
  * Allocates nothing. */
+struct mdl_soft { /* a vector in a token's place (media): unscaled, as the layers see it */
+    uint32_t row; /* of the pass; its id is a placeholder and must be in the vocabulary */
+    const float *x; /* [d_model], finite */
+};
 struct mdl_batch {
     uint32_t n_rows, n_seqs, n_out;
     const int32_t *ids;
     const int32_t *pos;
     const struct be_seq *seqs;
     const int32_t *out_rows;
+    uint32_t n_soft; /* RC_UNSUPPORTED where the family or the model takes none */
+    const struct mdl_soft *soft;
 };
 enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logits,
                    struct rc_err *err);

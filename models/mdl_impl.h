@@ -134,7 +134,7 @@ struct mdl_family {
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_bert;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_bert;
 
 /* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
 void mdl_eos_add(struct mdl *m, int64_t id);

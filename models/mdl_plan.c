@@ -74,7 +74,9 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
     if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
         return rc;
     p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .add = add, .use = use};
-    p->weight_bytes += use & BE_USE_VECTOR ? n * sizeof(float) : t->n_bytes;
+    /* a table that stays in the file takes no memory of ours */
+    if (!(use & BE_USE_MAPPED))
+        p->weight_bytes += use & BE_USE_VECTOR ? n * sizeof(float) : t->n_bytes;
     p->n_params += n;
     return RC_OK;
 }
@@ -178,7 +180,7 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
  * may go then. (Were one read all the same, the file would be asked again.) */
 static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_t grown)
 {
-    bool copied = grown >= w->t->n_bytes || (w->use & BE_USE_VECTOR) || w->owned;
+    bool copied = grown >= w->t->n_bytes || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
 
     p->resident_bytes += grown;
     if (!copied)

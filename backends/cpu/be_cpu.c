@@ -234,6 +234,7 @@ const struct be_ops be_cpu_ops = {
     .attention_packed = be_cpu_attention_packed,
     .gather = be_cpu_gather,
     .softcap = be_cpu_softcap,
+    .scale = be_cpu_scale,
     .pool = be_cpu_pool_op,
     .argmax = be_cpu_argmax,
 };

@@ -199,7 +199,7 @@ struct be_cpu_pool;
 
 struct be_cpu_freq { /* rotation frequencies, kept between calls */
     float theta, factor;
-    uint32_t head_dim; /* 0 = empty */
+    uint32_t head_dim, n_pairs; /* head_dim 0 = empty */
     float f[BE_CPU_MAX_HEAD / 2];
 };
 
@@ -269,6 +269,7 @@ enum rc be_cpu_layer_norm(struct be_ctx *, const struct be_layer_norm_args *, st
 enum rc be_cpu_rope_op(struct be_ctx *, const struct be_rope_args *, struct rc_err *);
 enum rc be_cpu_gather(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
 enum rc be_cpu_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
+enum rc be_cpu_scale(struct be_ctx *, const struct be_scale_args *, struct rc_err *);
 enum rc be_cpu_pool_op(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
 enum rc be_cpu_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */

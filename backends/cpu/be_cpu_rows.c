@@ -1,5 +1,5 @@
 /* be_cpu_rows.c - drivers of the operations that treat each row by itself: embed,
- * norms, rope, gather, softcap, pool, argmax.
+ * norms, rope, gather, softcap, scale, pool, argmax.
  *
  * Checks every shape and index before anything is written, then splits rows over
  * the pool. Small calls stay on the caller's thread: a join costs a microsecond.
@@ -92,20 +92,24 @@ enum rc be_cpu_layer_norm(struct be_ctx *ctx, const struct be_layer_norm_args *a
     return RC_OK;
 }
 
-/* theta^(-2i/head_dim) / factor in f32, as the reference has it. A model uses one
- * or two settings, so the table is made once and found again. */
-static const float *frequencies(struct be_cpu_ctx *c, float theta, float factor, uint32_t head_dim)
+/* theta^(-2i/head_dim) / factor in f32, as the reference has it; 0 for pairs that do not
+ * turn, whose cosine is 1 exactly. A model uses one or two settings, so the table is made
+ * once and found again. */
+static const float *frequencies(struct be_cpu_ctx *c, float theta, float factor, uint32_t head_dim,
+                                uint32_t n_pairs)
 {
     struct be_cpu_freq *t;
 
     for (size_t i = 0; i < sizeof(c->freq) / sizeof(c->freq[0]); i++) {
         t = &c->freq[i];
-        if (t->head_dim == head_dim && t->theta == theta && t->factor == factor)
+        if (t->head_dim == head_dim && t->n_pairs == n_pairs && t->theta == theta &&
+            t->factor == factor)
             return t->f;
     }
     t = &c->freq[c->next_freq++ % (sizeof(c->freq) / sizeof(c->freq[0]))];
-    *t = (struct be_cpu_freq){.theta = theta, .factor = factor, .head_dim = head_dim};
-    for (uint32_t i = 0; i < head_dim / 2; i++)
+    *t = (struct be_cpu_freq){
+        .theta = theta, .factor = factor, .head_dim = head_dim, .n_pairs = n_pairs};
+    for (uint32_t i = 0; i < n_pairs; i++)
         t->f[i] = 1.0f / powf(theta, (float)(2 * i) / (float)head_dim) / factor;
     return t->f;
 }
@@ -124,6 +128,9 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
     if (!(a->theta >= 0) || (a->theta > 0 && !(a->factor > 0)))
         return rc_fail(err, RC_INVALID, "rope: theta %g and factor %g, expected positive",
                        (double)a->theta, (double)a->factor);
+    if (a->n_pairs > a->head_dim / 2)
+        return rc_fail(err, RC_INVALID, "rope: %u pairs turn, a head of %u has %u", a->n_pairs,
+                       a->head_dim, a->head_dim / 2);
     if ((rc = be_cpu_check(a->x, "rope", "x", a->n, a->n_heads * a->head_dim, err)) != RC_OK ||
         (a->norm_w &&
          (rc = be_cpu_check_vec(a->norm_w, "rope", "norm_w", a->head_dim, err)) != RC_OK))
@@ -137,7 +144,9 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
         .head_dim = a->head_dim,
         .norm_w = a->norm_w ? a->norm_w->vec : NULL,
         .norm_eps = a->norm_eps,
-        .freq = a->theta > 0 ? frequencies(c, a->theta, a->factor, a->head_dim) : NULL,
+        .freq = a->theta > 0 ? frequencies(c, a->theta, a->factor, a->head_dim,
+                                           a->n_pairs ? a->n_pairs : a->head_dim / 2)
+                             : NULL,
     };
     be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope_range, &job);
     return RC_OK;
@@ -196,6 +205,39 @@ enum rc be_cpu_softcap(struct be_ctx *ctx, const struct be_softcap_args *a, stru
     job.x = a->x->data;
     job.n = (size_t)a->n * a->x->n_cols;
     be_cpu_pool_run(c->pool, (job.n + SOFTCAP_PIECE - 1) / SOFTCAP_PIECE, 4, softcap_range, &job);
+    return RC_OK;
+}
+
+static void scale_range(void *arg, unsigned thread, size_t i0, size_t i1)
+{
+    const struct be_scale_args *a = ((const struct job *)arg)->args;
+    size_t k = a->x->n_cols;
+
+    for (size_t r = i0; r < i1; r++) {
+        float *x = a->x->data + r * k;
+        const float *y = a->y ? a->y->data + r * a->y->n_cols + a->y_col : NULL;
+
+        for (size_t i = 0; i < k; i++)
+            x[i] *= y ? a->scale * y[i] : a->scale;
+    }
+}
+
+enum rc be_cpu_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct rc_err *err)
+{
+    struct be_cpu_ctx *c = be_cpu(ctx);
+    struct job job = {.args = a};
+    enum rc rc;
+
+    c->ops++;
+    if ((rc = be_cpu_check(a->x, "scale", "x", a->n, 0, err)) != RC_OK ||
+        (a->y && (rc = be_cpu_check(a->y, "scale", "y", a->n, 0, err)) != RC_OK))
+        return rc;
+    if (a->y == a->x)
+        return rc_fail(err, RC_INVALID, "scale: y is x");
+    if (a->y && (a->y_col > a->y->n_cols || a->y->n_cols - a->y_col < a->x->n_cols))
+        return rc_fail(err, RC_INVALID, "scale: columns %u.. of %u, x has %u", a->y_col,
+                       a->y->n_cols, a->x->n_cols);
+    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), scale_range, &job);
     return RC_OK;
 }
 

@@ -13,8 +13,9 @@
 
 bool be_cpu_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use)
 {
-    return be_dtype_known((uint32_t)t) && use != 0 &&
-           (use & ~(unsigned)(BE_USE_LINEAR | BE_USE_EMBED | BE_USE_VECTOR)) == 0;
+    return be_dtype_known((uint32_t)t) &&
+           (use == (BE_USE_EMBED | BE_USE_MAPPED) ||
+            (use != 0 && (use & ~(unsigned)(BE_USE_LINEAR | BE_USE_EMBED | BE_USE_VECTOR)) == 0));
 }
 
 struct pack_job {

@@ -64,7 +64,6 @@ static void ctx_free(struct be_ctx **ctx)
         (void)c->d->primary_release(c->device);
     }
     be_cuda_list_end(c);
-    free(c->up_host);
     free(c);
     *ctx = NULL;
 }

@@ -165,7 +165,7 @@ struct be_cuda_act {
 
 struct be_cuda_freq {
     float theta, factor;
-    uint32_t head_dim;
+    uint32_t head_dim, n_pairs;
     struct be_cuda_mem mem;
 };
 #define BE_CUDA_FREQS 8
@@ -191,6 +191,7 @@ enum be_cuda_k {
     BE_CK_ARGMAX,
     BE_CK_SAMPLE_PART,
     BE_CK_SAMPLE,
+    BE_CK_MUL,
     BE_CK_COUNT
 };
 
@@ -242,8 +243,7 @@ struct be_cuda_ctx {
     struct be_cuda_act act[2]; /* by KX_ENC_* */
     uint64_t act_want[2];
     struct be_cuda_mem part; /* attention partials */
-    struct be_cuda_mem up;   /* one half of a gated pair of two formats */
-    float *up_host;
+    struct be_cuda_mem pair; /* gate and up of two formats, f32 */
     struct be_cuda_mem pick; /* arg-max, sampling */
     struct be_cuda_freq freq[BE_CUDA_FREQS];
 

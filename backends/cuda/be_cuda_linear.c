@@ -7,12 +7,7 @@
  */
 #include "be_cuda.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define MIXED_FLOATS (1u << 20) /* multiplied by the host at a time */
-#define MAX_CMDS 8u             /* quantize, and one launch per part */
+#define MAX_CMDS 8u /* quantize, and one launch per part */
 
 /* Which int8 form a format multiplies; -1: floats. */
 static int enc_of(enum be_dtype t)
@@ -216,9 +211,9 @@ static enum rc push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const struct kx
     return be_cuda_push(c, f, &wg, err);
 }
 
-/* Launches the parts listed, which share a weight format. */
+/* Launches the parts listed, which share a weight format; out_t: the type of what they write. */
 static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, const uint32_t *part,
-                      uint32_t n_parts, struct rc_err *err)
+                      uint32_t n_parts, uint32_t out_t, struct rc_err *err)
 {
     enum be_dtype t = a->part[part[0]].w->stored;
     unsigned fmt = be_cuda_fmt(t);
@@ -228,7 +223,8 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
                           .k = a->x->n_cols,
                           .n_parts = n_parts,
                           .epi = (kx_u)a->epi,
-                          .x_t = a->x->type};
+                          .x_t = a->x->type,
+                          .out_t = out_t};
     struct be_cuda_fn *f = NULL;
     struct act_at at;
     enum rc rc;
@@ -250,7 +246,6 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
         k.out[i] = out->mem.p;
         k.n_out[i] = (kx_u)w->n_rows;
     }
-    k.out_t = out_type(c, a->part[part[0]].out, a->epi);
     if ((rc = choose(c, a, part[0], n_parts, &f, err)) != RC_OK ||
         (rc = push(c, f, &k, err)) != RC_OK)
         return rc;
@@ -299,53 +294,42 @@ static enum rc check(const struct be_linear_args *a, struct rc_err *err)
     return RC_OK;
 }
 
-/* Gate and up of two formats: no kernel takes both, so each product runs by itself and the
- * host multiplies. Right, slow and counted; files made by quantizers give both one format. */
+/* Gate and up of two formats: no kernel takes both, so each product runs by itself, in f32, and a
+ * third launch multiplies: the same roundings as in the kernels for pairs. */
 static enum rc mixed_gate(struct be_cuda_ctx *c, const struct be_linear_args *a, struct rc_err *err)
 {
     struct be_tensor *out = a->part[0].out;
-    uint64_t need = (uint64_t)out->cap_rows * out->n_cols * sizeof(float);
-    struct be_tensor up = {.cap_rows = out->cap_rows, .n_cols = out->n_cols};
+    uint64_t half = be_cuda_up((uint64_t)out->cap_rows * out->n_cols * sizeof(float));
+    struct be_tensor gate = {.cap_rows = out->cap_rows, .n_cols = out->n_cols}, up = gate;
     struct be_linear_args one = {.x = a->x, .n = a->n, .n_parts = 1, .epi = BE_EPI_GELU_TANH};
-    uint32_t first = 0, step = MIXED_FLOATS / out->n_cols;
+    struct kx_mul m = {.out = out->mem.p,
+                       .n = (uint64_t)a->n * out->n_cols,
+                       .x_t = KX_F32,
+                       .y_t = KX_F32,
+                       .out_t = out_type(c, out, a->epi)};
+    uint32_t first = 0;
     enum rc rc;
 
-    if (step == 0)
-        return rc_fail_what(err, RC_UNSUPPORTED, a->part[1].w->name,
-                            "linear: gated parts of %s and %s with %u outputs",
-                            be_dtype_name(a->part[0].w->dtype), be_dtype_name(a->part[1].w->dtype),
-                            out->n_cols);
-    if (need > c->up.n) {
+    if (2 * half > c->pair.n) {
         be_cuda_settle(c);
-        be_cuda_free(c, BE_CUDA_WORK, &c->up);
-        if ((rc = be_cuda_alloc(c, BE_CUDA_WORK, need, &c->up, "gated products", err)) != RC_OK)
+        be_cuda_free(c, BE_CUDA_WORK, &c->pair);
+        if ((rc = be_cuda_alloc(c, BE_CUDA_WORK, 2 * half, &c->pair, "gated products", err)) !=
+            RC_OK)
             return rc;
     }
-    if (!c->up_host && !(c->up_host = malloc(2 * MIXED_FLOATS * sizeof(float))))
-        return rc_fail(err, RC_NOMEM, "linear: no memory for gated products");
-    up.mem = c->up;
-    one.part[0] = a->part[0];
-    if ((rc = launch(c, &one, &first, 1, err)) != RC_OK)
+    m.x = gate.mem.p = c->pair.p;
+    m.y = up.mem.p = c->pair.p + half;
+    one.part[0].w = a->part[0].w;
+    one.part[0].out = &gate;
+    if ((rc = launch(c, &one, &first, 1, KX_F32, err)) != RC_OK)
         return rc;
     one.part[0].w = a->part[1].w;
     one.part[0].out = &up;
     one.epi = BE_EPI_NONE;
-    if ((rc = launch(c, &one, &first, 1, err)) != RC_OK)
+    if ((rc = launch(c, &one, &first, 1, KX_F32, err)) != RC_OK ||
+        (rc = be_cuda_push(c, c->k[BE_CK_MUL], &m, err)) != RC_OK)
         return rc;
-    c->ks.slow_fallbacks++;
-    c->ks.dispatch[BE_KROUTE_REFERENCE]++;
-    for (uint32_t r = 0; r < a->n; r += step) {
-        uint32_t n = a->n - r < step ? a->n - r : step;
-        float *g = c->up_host, *u = c->up_host + MIXED_FLOATS;
-
-        if ((rc = be_cuda_tensor_read(&c->base, out, r, n, g, err)) != RC_OK ||
-            (rc = be_cuda_tensor_read(&c->base, &up, r, n, u, err)) != RC_OK)
-            return rc;
-        for (size_t i = 0; i < (size_t)n * out->n_cols; i++)
-            g[i] *= u[i];
-        if ((rc = be_cuda_tensor_write(&c->base, out, r, n, g, err)) != RC_OK)
-            return rc;
-    }
+    be_cuda_wrote(c, out, m.out_t);
     return RC_OK;
 }
 
@@ -385,7 +369,8 @@ enum rc be_cuda_linear(struct be_ctx *ctx, const struct be_linear_args *a, struc
                 part[n++] = j;
                 done[j] = true;
             }
-        if (n > 0 && (rc = launch(c, a, part, n, err)) != RC_OK)
+        if (n > 0 &&
+            (rc = launch(c, a, part, n, out_type(c, a->part[i].out, a->epi), err)) != RC_OK)
             return rc;
     }
     return RC_OK;

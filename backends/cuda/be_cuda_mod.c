@@ -137,6 +137,7 @@ enum rc be_cuda_mod_init(struct be_cuda_ctx *c, struct rc_err *err)
         [BE_CK_ARGMAX] = ROWS(ARGMAX),
         [BE_CK_SAMPLE_PART] = ROWS(SAMPLE_PART),
         [BE_CK_SAMPLE] = ROWS(SAMPLE),
+        [BE_CK_MUL] = ROWS(MUL),
 #undef ROWS
     };
     enum rc rc;

@@ -116,10 +116,11 @@ enum rc be_cuda_layer_norm(struct be_ctx *ctx, const struct be_layer_norm_args *
 
 /* ---------------------------------------------------------------- rope and cache */
 
-/* theta^(-2i/head_dim) / factor in f32, as be_cpu and the reference have it, kept as
- * f64. A model uses one or two settings; they are made by its self-test. */
+/* theta^(-2i/head_dim) / factor in f32 (0 for pairs that do not turn), as be_cpu and the
+ * reference have it, kept as f64. A model uses one or two settings; they are made by its self-test.
+ */
 static enum rc frequencies(struct be_cuda_ctx *c, float theta, float factor, uint32_t head_dim,
-                           cu_ptr *out, struct rc_err *err)
+                           uint32_t n_pairs, cu_ptr *out, struct rc_err *err)
 {
     double f[KX_ROPE_HEAD / 2];
     struct be_cuda_freq *t = NULL;
@@ -129,7 +130,7 @@ static enum rc frequencies(struct be_cuda_ctx *c, float theta, float factor, uin
         if (c->freq[i].head_dim == 0)
             t = t ? t : &c->freq[i];
         else if (c->freq[i].head_dim == head_dim && c->freq[i].theta == theta &&
-                 c->freq[i].factor == factor) {
+                 c->freq[i].factor == factor && c->freq[i].n_pairs == n_pairs) {
             *out = c->freq[i].mem.p;
             return RC_OK;
         }
@@ -138,7 +139,7 @@ static enum rc frequencies(struct be_cuda_ctx *c, float theta, float factor, uin
         return rc_fail(err, RC_UNSUPPORTED, "rope: more than %d settings of theta and factor",
                        BE_CUDA_FREQS);
     for (uint32_t i = 0; i < head_dim / 2; i++)
-        f[i] = 1.0f / powf(theta, (float)(2 * i) / (float)head_dim) / factor;
+        f[i] = i < n_pairs ? 1.0f / powf(theta, (float)(2 * i) / (float)head_dim) / factor : 0;
     if ((rc = be_cuda_alloc(c, BE_CUDA_WORK, head_dim / 2 * sizeof(double), &t->mem,
                             "rotation frequencies", err)) != RC_OK)
         return rc;
@@ -149,6 +150,7 @@ static enum rc frequencies(struct be_cuda_ctx *c, float theta, float factor, uin
     t->theta = theta;
     t->factor = factor;
     t->head_dim = head_dim;
+    t->n_pairs = n_pairs;
     *out = t->mem.p;
     return RC_OK;
 }
@@ -168,6 +170,9 @@ enum rc be_cuda_rope(struct be_ctx *ctx, const struct be_rope_args *a, struct rc
     if (!(a->theta >= 0) || (a->theta > 0 && !(a->factor > 0)))
         return rc_fail(err, RC_INVALID, "rope: theta %g and factor %g, expected positive",
                        (double)a->theta, (double)a->factor);
+    if (a->n_pairs > a->head_dim / 2)
+        return rc_fail(err, RC_INVALID, "rope: %u pairs turn, a head of %u has %u", a->n_pairs,
+                       a->head_dim, a->head_dim / 2);
     if ((rc = be_cuda_check_tensor(a->x, "rope", "x", a->n, a->n_heads * a->head_dim, err)) !=
             RC_OK ||
         (a->norm_w &&
@@ -177,7 +182,8 @@ enum rc be_cuda_rope(struct be_ctx *ctx, const struct be_rope_args *a, struct rc
         return RC_OK;
     if ((rc = be_cuda_room(c, 1, STAGE_INTS(a->n), "rope", err)) != RC_OK ||
         (a->theta > 0 &&
-         ((rc = frequencies(c, a->theta, a->factor, a->head_dim, &freq, err)) != RC_OK ||
+         ((rc = frequencies(c, a->theta, a->factor, a->head_dim,
+                            a->n_pairs ? a->n_pairs : a->head_dim / 2, &freq, err)) != RC_OK ||
           (rc = be_cuda_stage_put(c, a->pos, (uint64_t)a->n * 4, &pos, err)) != RC_OK)))
         return rc;
     k = (struct kx_rope){.x = a->x->mem.p,

@@ -197,6 +197,7 @@ OP(attention)
 OP(attention_packed)
 OP(gather)
 OP(softcap)
+OP(scale)
 OP(pool)
 OP(argmax)
 #undef OP
@@ -239,6 +240,7 @@ const struct be_ops be_fail_ops = {
     .attention_packed = attention_packed,
     .gather = gather,
     .softcap = softcap,
+    .scale = scale,
     .pool = pool,
     .argmax = argmax,
     .sample = sample,

@@ -237,7 +237,7 @@ static uint64_t work_heads(const struct kc_shape *s)
     return (uint64_t)s->rows * s->q_heads * s->head_dim * 8;
 }
 
-/* ------------------------------------------- gather, softcap, convert */
+/* -------------------------------------- gather, softcap, convert, mul */
 
 static uint32_t act_variants(const struct be_kentry *e)
 {
@@ -296,6 +296,35 @@ static void convert_build(struct kc_case *c)
     kc_add(c, AT(kx_convert, dst), a->n, kc_elem_of(a->to_t), KC_OUT);
     reach(c, 0, c->s.rows, c->s.k);
     SAY(c, "%s to %s", type_name(a->from_t), type_name(a->to_t));
+}
+
+/* Types of both inputs and of the result; over an input of the result's type or beside them. */
+static uint32_t mul_variants(const struct be_kentry *e)
+{
+    uint32_t n = kc_type_count(e->desc.act);
+
+    return n * n * n + n;
+}
+
+static void mul_build(struct kc_case *c)
+{
+    struct kx_mul *a = ARGS(c, kx_mul);
+    uint32_t t = kc_type_count(c->e->desc.act), v = c->variant, x;
+    bool over = v < t;
+
+    a->n = (uint64_t)c->s.rows * c->s.k;
+    v = over ? v * (1 + t + t * t) : v - t;
+    a->x_t = kc_type_at(c->e->desc.act, v % t);
+    a->y_t = kc_type_at(c->e->desc.act, v / t % t);
+    a->out_t = kc_type_at(c->e->desc.act, v / t / t % t);
+    x = kc_tensor(c, AT(kx_mul, x), a->x_t, c->s.rows, c->s.k, over ? KC_INOUT : KC_IN);
+    kc_tensor(c, AT(kx_mul, y), a->y_t, c->s.rows, c->s.k, KC_IN);
+    if (over)
+        kc_bind_also(c, AT(kx_mul, out), x, 0);
+    else
+        kc_add(c, AT(kx_mul, out), a->n, kc_elem_of(a->out_t), KC_OUT);
+    SAY(c, "%s times %s to %s%s", type_name(a->x_t), type_name(a->y_t), type_name(a->out_t),
+        over ? " in place" : "");
 }
 
 /* ------------------------------------------------------------------ pool */
@@ -490,6 +519,13 @@ const struct kc_builder kc_rows_builders[] = {
      sizeof(struct kx_convert),
      convert_variants,
      convert_build,
+     ALL_INPUTS,
+     {.rows = 3, .k = 300},
+     work_rows},
+    {BE_KOP_MUL,
+     sizeof(struct kx_mul),
+     mul_variants,
+     mul_build,
      ALL_INPUTS,
      {.rows = 3, .k = 300},
      work_rows},

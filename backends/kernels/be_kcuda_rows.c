@@ -796,6 +796,7 @@ static void add_dims(struct be_ktext *out, enum be_krow id, const struct be_kdes
         add_dim(out, "heads", "a.kv.n_kv_heads", &d->kv_heads);
         break;
     case BE_KROW_CONVERT:
+    case BE_KROW_MUL:
         break;
     default:
         add_dim(out, "k", "a.k", &d->k);

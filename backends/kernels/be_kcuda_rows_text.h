@@ -524,6 +524,25 @@ static const struct be_krow_step convert_steps[] = {
         "    kx_st8(v, a.dst, a.to_t, at, 0u, left);\n"},
 };
 
+static const struct be_krow_step mul_steps[] = {
+    {BE_KN_GRID,
+        "    const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;\n"
+        "    const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;\n"
+        "    float v[8], w[8];\n"
+        "    if (left == 0u)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, a.x, a.x_t, at, 0u, left);\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(w, a.y, a.y_t, at, 0u, left);\n"},
+    {BE_KN_MUL,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        v[i] = v[i] * w[i];\n"},
+    {BE_KN_STORE,
+        "    kx_st8(v, a.out, a.out_t, at, 0u, left);\n"},
+};
+
 static const struct be_krow_step embed_steps[] = {
     {BE_KN_GRID,
         "    const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;\n"

@@ -132,6 +132,13 @@ static void grid_convert(const struct be_kentry *e, const void *args, struct be_
     grid_of(out, (a->n + 1023) / 1024, 128);
 }
 
+static void grid_mul(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_mul *a = args;
+
+    grid_of(out, (a->n + 1023) / 1024, 128);
+}
+
 static void grid_embed(const struct be_kentry *e, const void *args, struct be_kgrid *out)
 {
     const struct kx_embed *a = args;
@@ -169,6 +176,7 @@ static void grid_embed(const struct be_kentry *e, const void *args, struct be_kg
 #define PARTS_SAMPLE_PART 33280, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_SAMPLE 41344, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_CONVERT 0, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_MUL 0, .act = BE_KACT_ANY, .k = COLS(1)
 
 #define EXPAND(...) ENTRY(__VA_ARGS__)
 #define EMBED(fmt, word, block)                                                            \
@@ -353,6 +361,12 @@ static const struct be_knode convert[] = {
     N(GRID, 0, 0, 0, 0, 0, BE_KU_ELEM, 0),
     N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
     N(STORE, 1, 0, 1, 0, 0, BE_KACT_ANY, 0),
+};
+
+static const struct be_knode mul[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_ELEM, 0),      N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(LOAD_ACT, 1, 2, 0, 0, 0, BE_KACT_ANY, 0), N(MUL, 1, 3, 1, 2, 0, 0, 0),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
 };
 
 static const struct be_knode embed[] = {

@@ -309,7 +309,7 @@ static enum rc rope_kv(const struct kx_rope_kv *a, float *row, struct rc_err *er
     return kv_write(&a->w, row, err);
 }
 
-/* ------------------------------------------------------- gather, convert, pool */
+/* -------------------------------------------------- gather, convert, mul, pool */
 
 static enum rc gather(const struct kx_gather *a, float *row, struct rc_err *err)
 {
@@ -326,6 +326,13 @@ static enum rc convert(const struct kx_convert *a, float *row, struct rc_err *er
 {
     for (uint64_t i = 0; i < a->n; i++)
         kx_act_put(a->dst, a->to_t, i, kx_act_get(a->src, a->from_t, i));
+    return RC_OK;
+}
+
+static enum rc mul(const struct kx_mul *a, float *row, struct rc_err *err)
+{
+    for (uint64_t i = 0; i < a->n; i++)
+        kx_act_put(a->out, a->out_t, i, kx_act_get(a->x, a->x_t, i) * kx_act_get(a->y, a->y_t, i));
     return RC_OK;
 }
 

@@ -28,7 +28,8 @@
     X(ARGMAX, argmax, "rows", BE_KOP_ARGMAX, kx_argmax, 256)                \
     X(SAMPLE_PART, sample_part, "rows", BE_KOP_SAMPLE_PART, kx_sample, 512) \
     X(SAMPLE, sample, "rows", BE_KOP_SAMPLE, kx_sample, 1024)               \
-    X(CONVERT, convert, "rows", BE_KOP_CONVERT, kx_convert, 128)
+    X(CONVERT, convert, "rows", BE_KOP_CONVERT, kx_convert, 128)            \
+    X(MUL, mul, "rows", BE_KOP_MUL, kx_mul, 128)
 
 enum be_krow {
 #define X(id, name, lib, op, type, threads) BE_KROW_##id,

@@ -13,28 +13,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WIDTH (1u << 17)
-#define MAX_CTX (1u << 24)
-#define PATTERN 6 /* every sixth layer is global */
+/* The numbers as this generation has them: one for all layers. */
+struct dims {
+    uint32_t n_layers, d_model, d_ff, n_heads, n_kv_heads, head_dim, window, train_ctx;
+};
 
-/* One row per number: where it lives in struct gemma, and its published names. */
+/* One row per number: where it lives, and its published names. */
 static const struct {
     const char *hf, *gguf;
     size_t at;
     uint32_t min, max;
     int64_t hf_default;
 } numbers[] = {
-#define AT(f) offsetof(struct gemma, f)
+#define AT(f) offsetof(struct dims, f)
     {"num_hidden_layers", "gemma3.block_count", AT(n_layers), 1, GEMMA_MAX_LAYERS, 26},
-    {"hidden_size", "gemma3.embedding_length", AT(d_model), 1, MAX_WIDTH, 2304},
+    {"hidden_size", "gemma3.embedding_length", AT(d_model), 1, GEMMA_MAX_WIDTH, 2304},
     {"intermediate_size", "gemma3.feed_forward_length", AT(d_ff), 1, 1u << 20, 9216},
     {"num_attention_heads", "gemma3.attention.head_count", AT(n_heads), 1, 1024, 8},
     {"num_key_value_heads", "gemma3.attention.head_count_kv", AT(n_kv_heads), 1, 1024, 4},
     {"head_dim", "gemma3.attention.key_length", AT(head_dim), 2, GEMMA_MAX_HEAD, 256},
-    {"sliding_window", "gemma3.attention.sliding_window", AT(window), 1, MAX_CTX, 4096},
-    {"max_position_embeddings", "gemma3.context_length", AT(train_ctx), 1, MAX_CTX, 131072},
+    {"sliding_window", "gemma3.attention.sliding_window", AT(window), 1, GEMMA_MAX_CTX, 4096},
+    {"max_position_embeddings", "gemma3.context_length", AT(train_ctx), 1, GEMMA_MAX_CTX, 131072},
 #undef AT
 };
+
+static void spread(struct gemma *g, const struct dims *d)
+{
+    uint32_t i;
+
+    g->n_layers = g->n_own = d->n_layers;
+    g->d_model = d->d_model;
+    g->n_heads = d->n_heads;
+    g->window = d->window;
+    g->train_ctx = d->train_ctx;
+    for (i = 0; i < GEMMA_KINDS; i++) {
+        g->geo[i].n_kv_heads = d->n_kv_heads;
+        g->geo[i].head_dim = d->head_dim;
+    }
+    for (i = 0; i < d->n_layers; i++)
+        g->layer[i].d_ff = d->d_ff;
+}
 
 /* ------------------------------------------------------------- config.json */
 
@@ -67,24 +85,24 @@ static enum rc hf_rope(struct gemma *g, const json_t *c, struct rc_err *err)
     const json_t *both = json_object_get(c, "rope_parameters");
     enum rc rc;
 
-    if ((rc = mdl_cfg_pos(c, "config.json", "rope_theta", 1e12, 1e6, &g->theta[GEMMA_FULL], err)) !=
-            RC_OK ||
+    if ((rc = mdl_cfg_pos(c, "config.json", "rope_theta", 1e12, 1e6, &g->geo[GEMMA_FULL].theta,
+                          err)) != RC_OK ||
         (rc = mdl_cfg_pos(c, "config.json", "rope_local_base_freq", 1e12, 1e4,
-                          &g->theta[GEMMA_SLIDING], err)) != RC_OK ||
-        (rc = read_rope(json_object_get(c, "rope_scaling"), "rope_scaling", &g->theta[GEMMA_FULL],
-                        &g->rope_factor[GEMMA_FULL], err)) != RC_OK)
+                          &g->geo[GEMMA_SLIDING].theta, err)) != RC_OK ||
+        (rc = read_rope(json_object_get(c, "rope_scaling"), "rope_scaling",
+                        &g->geo[GEMMA_FULL].theta, &g->geo[GEMMA_FULL].factor, err)) != RC_OK)
         return rc;
     if (!json_is_object(both))
         return RC_OK;
     if (!json_object_get(both, "full_attention") && !json_object_get(both, "sliding_attention"))
-        return read_rope(both, "rope_parameters", &g->theta[GEMMA_FULL],
-                         &g->rope_factor[GEMMA_FULL], err);
+        return read_rope(both, "rope_parameters", &g->geo[GEMMA_FULL].theta,
+                         &g->geo[GEMMA_FULL].factor, err);
     if ((rc = read_rope(json_object_get(both, "full_attention"), "rope_parameters.full_attention",
-                        &g->theta[GEMMA_FULL], &g->rope_factor[GEMMA_FULL], err)) != RC_OK)
+                        &g->geo[GEMMA_FULL].theta, &g->geo[GEMMA_FULL].factor, err)) != RC_OK)
         return rc;
     return read_rope(json_object_get(both, "sliding_attention"),
-                     "rope_parameters.sliding_attention", &g->theta[GEMMA_SLIDING],
-                     &g->rope_factor[GEMMA_SLIDING], err);
+                     "rope_parameters.sliding_attention", &g->geo[GEMMA_SLIDING].theta,
+                     &g->geo[GEMMA_SLIDING].factor, err);
 }
 
 static void layers_by_pattern(struct gemma *g, uint32_t pattern)
@@ -95,20 +113,10 @@ static void layers_by_pattern(struct gemma *g, uint32_t pattern)
         g->layer[l].kind = (l + 1) % pattern == 0 ? GEMMA_FULL : GEMMA_SLIDING;
 }
 
-static enum rc hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
+enum rc mdl_gemma_hf_kinds(struct gemma *g, const json_t *types, struct rc_err *err)
 {
-    const json_t *types = json_object_get(c, "layer_types");
-    uint32_t pattern, l;
-    enum rc rc;
+    uint32_t l;
 
-    if (!types || json_is_null(types)) {
-        const char *key = json_object_get(c, "sliding_window_pattern") ? "sliding_window_pattern"
-                                                                       : "_sliding_window_pattern";
-
-        if ((rc = mdl_cfg_u32(c, "config.json", key, 1, 1024, PATTERN, &pattern, err)) == RC_OK)
-            layers_by_pattern(g, pattern);
-        return rc;
-    }
     if (!json_is_array(types) || json_array_size(types) != g->n_layers)
         return rc_fail_what(err, RC_FORMAT, "layer_types",
                             "config.json: 'layer_types' must list all %u layers", g->n_layers);
@@ -126,6 +134,24 @@ static enum rc hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
                                 l, s ? s : "not a string");
     }
     return RC_OK;
+}
+
+static enum rc hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
+{
+    const json_t *types = json_object_get(c, "layer_types");
+    uint32_t pattern;
+    enum rc rc;
+
+    if (!types || json_is_null(types)) {
+        const char *key = json_object_get(c, "sliding_window_pattern") ? "sliding_window_pattern"
+                                                                       : "_sliding_window_pattern";
+
+        if ((rc = mdl_cfg_u32(c, "config.json", key, 1, 1024, GEMMA_PATTERN, &pattern, err)) ==
+            RC_OK)
+            layers_by_pattern(g, pattern);
+        return rc;
+    }
+    return mdl_gemma_hf_kinds(g, types, err);
 }
 
 /* What changes the arithmetic and is not done here is refused, not ignored. */
@@ -157,7 +183,7 @@ static enum rc hf_refusals(const json_t *c, struct rc_err *err)
     return RC_OK;
 }
 
-static enum rc hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err)
+enum rc mdl_gemma_hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
     static const char *const prefixes[] = {"model.", "language_model.model.",
                                            "model.language_model.", ""};
@@ -186,8 +212,8 @@ static void eos_from(struct mdl *m, const json_t *v)
             mdl_eos_add(m, json_integer_value(json_array_get(v, i)));
 }
 
-static enum rc hf_eos(struct mdl *m, const struct mdl_src *src, const json_t *text,
-                      struct rc_err *err)
+enum rc mdl_gemma_hf_eos(struct mdl *m, const struct mdl_src *src, const json_t *text,
+                         struct rc_err *err)
 {
     json_t *gen = NULL;
     enum rc rc = mdl_cfg_load(src->root_fd, "generation_config.json", false, &gen, err);
@@ -201,7 +227,7 @@ static enum rc hf_eos(struct mdl *m, const struct mdl_src *src, const json_t *te
     return RC_OK;
 }
 
-static enum rc hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err)
+enum rc mdl_gemma_hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err)
 {
     char name[96];
     const struct mdl_tensor *t;
@@ -214,10 +240,23 @@ static enum rc hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct 
                        &m->info.vocab_size, err);
 }
 
+enum rc mdl_gemma_hf_tied(const struct mdl_src *src, const json_t *c, struct gemma *g,
+                          struct rc_err *err)
+{
+    enum rc rc;
+
+    /* a multimodal config may say it beside text_config only */
+    if ((rc = mdl_cfg_bool(src->config, "config.json", "tie_word_embeddings", true, &g->tied,
+                           err)) != RC_OK)
+        return rc;
+    return mdl_cfg_bool(c, "config.json", "tie_word_embeddings", g->tied, &g->tied, err);
+}
+
 static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src,
                        struct rc_err *err)
 {
     const json_t *c = json_object_get(src->config, "text_config");
+    struct dims d;
     float qpas;
     size_t i;
     enum rc rc;
@@ -226,27 +265,24 @@ static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src
         c = src->config;
     for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if ((rc = mdl_cfg_u32(c, "config.json", numbers[i].hf, numbers[i].min, numbers[i].max,
-                              numbers[i].hf_default, (uint32_t *)((char *)g + numbers[i].at),
+                              numbers[i].hf_default, (uint32_t *)((char *)&d + numbers[i].at),
                               err)) != RC_OK)
             return rc;
+    spread(g, &d);
     if ((rc = mdl_cfg_pos(c, "config.json", "rms_norm_eps", 1, 1e-6, &g->norm_eps, err)) != RC_OK ||
         (rc = mdl_cfg_pos(c, "config.json", "query_pre_attn_scalar", 1e6, 256, &qpas, err)) !=
             RC_OK ||
         (rc = mdl_cfg_pos(c, "config.json", "final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
             RC_OK ||
         (rc = hf_refusals(c, err)) != RC_OK || (rc = hf_layers(g, c, err)) != RC_OK ||
-        (rc = hf_rope(g, c, err)) != RC_OK || (rc = hf_prefix(m, g, err)) != RC_OK ||
-        (rc = hf_vocab(m, g, c, err)) != RC_OK)
+        (rc = hf_rope(g, c, err)) != RC_OK || (rc = mdl_gemma_hf_prefix(m, g, err)) != RC_OK ||
+        (rc = mdl_gemma_hf_vocab(m, g, c, err)) != RC_OK)
         return rc;
     g->score_scale = (float)(1 / sqrt((double)qpas));
     g->norm_add = 1;
-    /* a multimodal config may say it beside text_config only */
-    if ((rc = mdl_cfg_bool(src->config, "config.json", "tie_word_embeddings", true, &g->tied,
-                           err)) != RC_OK ||
-        (rc = mdl_cfg_bool(c, "config.json", "tie_word_embeddings", g->tied, &g->tied, err)) !=
-            RC_OK)
+    if ((rc = mdl_gemma_hf_tied(src, c, g, err)) != RC_OK)
         return rc;
-    return hf_eos(m, src, c, err);
+    return mdl_gemma_hf_eos(m, src, c, err);
 }
 
 /* -------------------------------------------------------------------- GGUF */
@@ -257,10 +293,10 @@ static enum rc gguf_rope(const struct mdl_file *f, struct gemma *g, struct rc_er
     size_t n;
     enum rc rc;
 
-    if ((rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base", 1e12, 1e6, &g->theta[GEMMA_FULL],
+    if ((rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base", 1e12, 1e6, &g->geo[GEMMA_FULL].theta,
                                err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base_swa", 1e12, 1e4, &g->theta[GEMMA_SLIDING],
-                               err)) != RC_OK)
+        (rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base_swa", 1e12, 1e4,
+                               &g->geo[GEMMA_SLIDING].theta, err)) != RC_OK)
         return rc;
     if (!mdl_gguf_str(f, "gemma3.rope.scaling.type", &type, &n) ||
         (n == 4 && memcmp(type, "none", 4) == 0))
@@ -269,11 +305,11 @@ static enum rc gguf_rope(const struct mdl_file *f, struct gemma *g, struct rc_er
         return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.rope.scaling.type",
                             "GGUF metadata: rope scaling '%.*s' is not supported (none, linear)",
                             (int)(n > 40 ? 40 : n), type);
-    return mdl_gguf_cfg_pos(f, "gemma3.rope.scaling.factor", 1e6, NAN, &g->rope_factor[GEMMA_FULL],
+    return mdl_gguf_cfg_pos(f, "gemma3.rope.scaling.factor", 1e6, NAN, &g->geo[GEMMA_FULL].factor,
                             err);
 }
 
-static enum rc gguf_vocab(struct mdl *m, struct rc_err *err)
+enum rc mdl_gemma_gguf_vocab(struct mdl *m, struct rc_err *err)
 {
     const struct mdl_tensor *t = mdl_file_find(m->file, "token_embd.weight");
 
@@ -288,43 +324,51 @@ static enum rc gguf_vocab(struct mdl *m, struct rc_err *err)
     return RC_OK;
 }
 
+void mdl_gemma_gguf_eos(struct mdl *m)
+{
+    uint64_t id;
+
+    if (mdl_gguf_u64(m->file, "tokenizer.ggml.eos_token_id", &id) && id <= INT32_MAX)
+        mdl_eos_add(m, (int64_t)id);
+    if (mdl_gguf_u64(m->file, "tokenizer.ggml.eot_token_id", &id) && id <= INT32_MAX)
+        mdl_eos_add(m, (int64_t)id);
+}
+
 static enum rc from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
     const struct mdl_file *f = m->file;
+    struct dims d;
     uint32_t value_length, pattern;
-    uint64_t id;
     size_t i;
     enum rc rc;
 
     for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if ((rc = mdl_gguf_cfg_u32(f, numbers[i].gguf, numbers[i].min, numbers[i].max, MDL_REQUIRED,
-                                   (uint32_t *)((char *)g + numbers[i].at), err)) != RC_OK)
+                                   (uint32_t *)((char *)&d + numbers[i].at), err)) != RC_OK)
             return rc;
-    if ((rc = mdl_gguf_cfg_u32(f, "gemma3.attention.value_length", 1, MAX_WIDTH, g->head_dim,
+    spread(g, &d);
+    if ((rc = mdl_gguf_cfg_u32(f, "gemma3.attention.value_length", 1, GEMMA_MAX_WIDTH, d.head_dim,
                                &value_length, err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_u32(f, "gemma3.attention.sliding_window_pattern", 1, 1024, PATTERN,
+        (rc = mdl_gguf_cfg_u32(f, "gemma3.attention.sliding_window_pattern", 1, 1024, GEMMA_PATTERN,
                                &pattern, err)) != RC_OK ||
         (rc = mdl_gguf_cfg_pos(f, "gemma3.attention.layer_norm_rms_epsilon", 1, NAN, &g->norm_eps,
                                err)) != RC_OK ||
         (rc = mdl_gguf_cfg_pos(f, "gemma3.final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
             RC_OK ||
-        (rc = gguf_rope(f, g, err)) != RC_OK || (rc = gguf_vocab(m, err)) != RC_OK)
+        (rc = gguf_rope(f, g, err)) != RC_OK || (rc = mdl_gemma_gguf_vocab(m, err)) != RC_OK)
         return rc;
-    if (value_length != g->head_dim)
+    if (value_length != d.head_dim)
         return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.attention.value_length",
                             "GGUF metadata: value_length %u differs from key_length %u",
-                            value_length, g->head_dim);
+                            value_length, d.head_dim);
     layers_by_pattern(g, pattern);
     /* The format has no key for the score scale: 62 layers is the 27B model, whose
      * scale is (d_model / n_heads)^-0.5; the others use the head width. */
-    g->score_scale = (float)(1 / sqrt(g->n_layers == 62 ? (double)g->d_model / g->n_heads
-                                                        : (double)g->head_dim));
+    g->score_scale =
+        (float)(1 / sqrt(g->n_layers == 62 ? (double)g->d_model / g->n_heads : (double)d.head_dim));
     g->norm_add = 0;
     g->tied = mdl_file_find(f, "output.weight") == NULL;
-    if (mdl_gguf_u64(f, "tokenizer.ggml.eos_token_id", &id) && id <= INT32_MAX)
-        mdl_eos_add(m, (int64_t)id);
-    if (mdl_gguf_u64(f, "tokenizer.ggml.eot_token_id", &id) && id <= INT32_MAX)
-        mdl_eos_add(m, (int64_t)id);
+    mdl_gemma_gguf_eos(m);
     return RC_OK;
 }
 
@@ -335,15 +379,19 @@ static int32_t spelled(const struct mdl *m, const char *s)
     return mdl_tok_find(m->tok, s, strlen(s));
 }
 
-static enum rc check(struct mdl *m, const struct gemma *g, struct rc_err *err)
+enum rc mdl_gemma_check(struct mdl *m, const struct gemma *g, struct rc_err *err)
 {
-    if (g->n_heads % g->n_kv_heads != 0)
-        return rc_fail_what(err, RC_FORMAT, "num_key_value_heads",
-                            "%u query heads do not divide into %u key/value heads", g->n_heads,
-                            g->n_kv_heads);
-    if (g->head_dim % 2 != 0)
-        return rc_fail_what(err, RC_FORMAT, "head_dim", "head_dim is %u, expected an even number",
-                            g->head_dim);
+    uint32_t i;
+
+    for (i = 0; i < GEMMA_KINDS; i++) {
+        if (g->n_heads % g->geo[i].n_kv_heads != 0)
+            return rc_fail_what(err, RC_FORMAT, "num_key_value_heads",
+                                "%u query heads do not divide into %u key/value heads", g->n_heads,
+                                g->geo[i].n_kv_heads);
+        if (g->geo[i].head_dim % 2 != 0)
+            return rc_fail_what(err, RC_FORMAT, "head_dim",
+                                "head_dim is %u, expected an even number", g->geo[i].head_dim);
+    }
     if (g->bos < 0 || g->bos >= (int32_t)m->info.vocab_size)
         return rc_fail_what(err, RC_FORMAT, "bos", "the tokenizer has no beginning-of-text token");
     return RC_OK;
@@ -357,14 +405,14 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
     if (!g)
         return rc_fail(err, RC_NOMEM, "no memory for a model");
     m->state = g; /* freed by mdl_close */
-    g->rope_factor[GEMMA_FULL] = g->rope_factor[GEMMA_SLIDING] = 1;
+    g->geo[GEMMA_FULL].factor = g->geo[GEMMA_SLIDING].factor = 1;
     rc = src->config ? from_hf(m, g, src, err) : from_gguf(m, g, err);
     if (rc != RC_OK)
         return rc;
     g->bos = mdl_tok_bos(m->tok);
     g->turn_start = spelled(m, "<start_of_turn>");
     g->turn_end = spelled(m, "<end_of_turn>");
-    if ((rc = check(m, g, err)) != RC_OK)
+    if ((rc = mdl_gemma_check(m, g, err)) != RC_OK || (rc = mdl_gemma_share(g, err)) != RC_OK)
         return rc;
     mdl_eos_add(m, g->turn_end);
     mdl_eos_add(m, spelled(m, "<eos>"));

@@ -1,4 +1,4 @@
-/* test_be_cpu_rows.c - norms, rope, gather, softcap, pool, argmax: every level
+/* test_be_cpu_rows.c - norms, rope, gather, softcap, scale, pool, argmax: every level
  * against f64, edge sizes, aliasing, batch invariance. */
 #include "be_test.h"
 
@@ -210,6 +210,131 @@ static void rope_turns_pairs(void **state)
     }
 }
 
+/* n_pairs: the first pairs turn as they would in a whole rotation, the rest keep their
+ * bits; the exponent's denominator stays the head's width. */
+static void rope_may_turn_some_pairs(void **state)
+{
+    enum { N = 5, H = 2, D = 64, PAIRS = 8 };
+    static const int32_t pos[N] = {0, 1, 77, 4096, 131071};
+
+    for (size_t l = 0; l < N_LEVELS; l++) {
+        struct be_ctx *c = make_ctx(all_levels[l], 2);
+        float x[N * H * D], part[N * H * D], whole[N * H * D];
+        struct be_tensor *t;
+        struct be_rope_args a = {
+            .pos = pos, .n = N, .n_heads = H, .head_dim = D, .theta = 1e6f, .factor = 1};
+
+        if (!c)
+            break;
+        fill(x, N * H * D, 3);
+        a.x = t = tensor(c, N, H * D, x);
+        OK(be_rope(c, &a, err));
+        OK(be_tensor_read(c, t, 0, N, whole, err));
+        OK(be_tensor_write(c, t, 0, N, x, err));
+        a.n_pairs = PAIRS;
+        OK(be_rope(c, &a, err));
+        OK(be_tensor_read(c, t, 0, N, part, err));
+        for (uint32_t h = 0; h < N * H; h++)
+            for (uint32_t j = 0; j < D; j++) {
+                uint32_t i = h * D + j;
+                const float *want = j % (D / 2) < PAIRS ? whole : x;
+
+                if (memcmp(&part[i], &want[i], sizeof(float)) != 0)
+                    fail_msg("%s: head %u, element %u is %.9g, expected %.9g", all_levels[l], h, j,
+                             (double)part[i], (double)want[i]);
+            }
+        a.n_pairs = D / 2 + 1;
+        FAILS(RC_INVALID, be_rope(c, &a, err));
+        be_tensor_free(c, &t);
+        be_ctx_free(&c);
+    }
+}
+
+/* x * (scale * y), y a slice of wider rows; or x * scale. */
+static void scale_multiplies(void **state)
+{
+    enum { N = 9, K = 37, W = 101, AT = 50 };
+
+    for (size_t l = 0; l < N_LEVELS; l++) {
+        struct be_ctx *c = make_ctx(all_levels[l], 2);
+        float x[N * K], y[N * W], want[N * K];
+        struct be_tensor *tx, *ty;
+        struct be_scale_args a = {.n = N, .scale = 0.7071f, .y_col = AT};
+
+        if (!c)
+            break;
+        fill(x, N * K, 3);
+        fill(y, N * W, 3);
+        a.x = tx = tensor(c, N, K, x);
+        a.y = ty = tensor(c, N, W, y);
+        for (uint32_t i = 0; i < N * K; i++)
+            want[i] = x[i] * (0.7071f * y[i / K * W + AT + i % K]);
+        OK(be_scale(c, &a, err));
+        same("scale by a slice", be_tensor_view(c, tx), want, N * K);
+        OK(be_tensor_write(c, tx, 0, N, x, err));
+        a.y = NULL;
+        a.n = N - 1; /* the last row stays */
+        for (uint32_t i = 0; i < N * K; i++)
+            want[i] = i < (N - 1) * K ? x[i] * 0.7071f : x[i];
+        OK(be_scale(c, &a, err));
+        same("scale", be_tensor_view(c, tx), want, N * K);
+        a.y = ty;
+        a.y_col = W - K;
+        OK(be_scale(c, &a, err));
+        a.y_col = W - K + 1;
+        FAILS(RC_INVALID, be_scale(c, &a, err));
+        a.y_col = UINT32_MAX;
+        FAILS(RC_INVALID, be_scale(c, &a, err));
+        a.y_col = 0;
+        a.y = tx;
+        FAILS(RC_INVALID, be_scale(c, &a, err));
+        a.n = N + 1;
+        a.y = NULL;
+        FAILS(RC_INVALID, be_scale(c, &a, err));
+        be_tensor_free(c, &tx);
+        be_tensor_free(c, &ty);
+        be_ctx_free(&c);
+    }
+}
+
+/* A mapped table gives the rows of an ordinary one, and holds no copy. */
+static void a_mapped_table_is_only_read(void **state)
+{
+    static const int32_t ids[] = {6, 0, 3, 6};
+
+    for (size_t i = 0; i < N_TYPES; i++) {
+        struct be_ctx *c = make_ctx("auto", 1);
+        enum { ROWS = 7, COLS = 512, N = 4 };
+        struct be_stats before, after;
+        size_t n_bytes;
+        uint8_t *raw = random_blocks(all_types[i], ROWS, COLS, &n_bytes);
+        struct be_embed_args a = {.ids = ids, .n = N, .scale = 16};
+        struct be_tensor *t = tensor(c, N, COLS, NULL);
+        struct be_weight *mapped, *plain;
+        float want[N * COLS];
+
+        be_ctx_stats(c, &before);
+        mapped = weight(c, all_types[i], ROWS, COLS, raw, BE_USE_EMBED | BE_USE_MAPPED);
+        be_ctx_stats(c, &after);
+        assert_true(after.weight_bytes - before.weight_bytes < 512);
+        plain = weight(c, all_types[i], ROWS, COLS, raw, BE_USE_EMBED);
+        a.out = t;
+        a.table = plain;
+        OK(be_embed(c, &a, err));
+        OK(be_tensor_read(c, t, 0, N, want, err));
+        a.table = mapped;
+        OK(be_embed(c, &a, err));
+        same("mapped", be_tensor_view(c, t), want, N * COLS);
+        assert_false(be_supports(c, all_types[i], BE_USE_LINEAR | BE_USE_MAPPED));
+        assert_false(be_supports(c, all_types[i], BE_USE_MAPPED));
+        be_weight_free(c, &mapped);
+        be_weight_free(c, &plain);
+        be_tensor_free(c, &t);
+        be_ctx_free(&c);
+        free(raw);
+    }
+}
+
 static void gather_and_its_errors(void **state)
 {
     static const int32_t rows[] = {3, 0, 3, 1}, bad[] = {0, 4};
@@ -372,6 +497,9 @@ int main(void)
         cmocka_unit_test(rms_norm_matches),
         cmocka_unit_test(layer_norm_matches),
         cmocka_unit_test(rope_turns_pairs),
+        cmocka_unit_test(rope_may_turn_some_pairs),
+        cmocka_unit_test(scale_multiplies),
+        cmocka_unit_test(a_mapped_table_is_only_read),
         cmocka_unit_test(gather_and_its_errors),
         cmocka_unit_test(softcap_is_tanh),
         cmocka_unit_test(pools_as_sentence_transformers),

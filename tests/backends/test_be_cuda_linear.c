@@ -336,36 +336,54 @@ static void fusions_change_nothing(void **state)
     free(b);
 }
 
-/* Gate and up of two formats: the host multiplies, and says so. */
+/* Gate and up of two formats: one launch more than two products, and nothing touches the host. */
 static void mixed_gate(void **state)
 {
+    static const uint32_t rows[] = {1, 3, 70};
     size_t n;
-    uint8_t *w4 = random_blocks(BE_Q4_1, 24, 256, &n), *w8 = random_blocks(BE_Q8_0, 24, 256, &n);
-    float x[3 * 256], *out[2];
-    uint64_t before = kstats_of(gpu).dispatch[BE_KROUTE_REFERENCE];
+    uint8_t *w4 = random_blocks(BE_Q4_1, 25, 256, &n), *w8 = random_blocks(BE_Q8_0, 25, 256, &n);
+    struct be_ctx *all[] = {cpu, gpu, cuda_ctx(true, true, "f16")};
+    float x[MAX_N * 256], *out[3];
 
-    fill(x, 3 * 256, 1);
-    for (int dev = 0; dev < 2; dev++) {
-        struct be_ctx *c = dev ? gpu : cpu;
-        struct be_tensor *tx = tensor(c, 3, 256, x), *to = tensor(c, 3, 24, NULL);
-        struct be_weight *a = weight(c, BE_Q8_0, 24, 256, w8, BE_USE_LINEAR);
-        struct be_weight *b = weight(c, BE_Q4_1, 24, 256, w4, BE_USE_LINEAR);
-        struct be_linear_args l = {.x = tx, .n = 3, .n_parts = 2, .epi = BE_EPI_GEGLU};
+    fill(x, MAX_N * 256, 1);
+    for (size_t r = 0; r < 3; r++) {
+        for (int dev = 0; dev < 3; dev++) {
+            struct be_ctx *c = all[dev];
+            struct be_tensor *tx = tensor(c, MAX_N, 256, x), *to = tensor(c, MAX_N, 25, NULL);
+            struct be_weight *a = weight(c, BE_Q8_0, 25, 256, w8, BE_USE_LINEAR);
+            struct be_weight *b = weight(c, BE_Q4_1, 25, 256, w4, BE_USE_LINEAR);
+            struct be_linear_args l = {.x = tx, .n = rows[r], .n_parts = 2, .epi = BE_EPI_GEGLU};
+            struct be_kstats before, after;
 
-        l.part[0].w = a;
-        l.part[0].out = to;
-        l.part[1].w = b;
-        OK(be_linear(c, &l, err));
-        out[dev] = read_all(c, to, 3, 24);
-        be_tensor_free(c, &tx);
-        be_tensor_free(c, &to);
-        be_weight_free(c, &a);
-        be_weight_free(c, &b);
+            l.part[0].w = a;
+            l.part[0].out = to;
+            l.part[1].w = b;
+            OK(be_sync(c, err));
+            before = kstats_of(c);
+            OK(be_linear(c, &l, err));
+            OK(be_sync(c, err));
+            after = kstats_of(c);
+            if (dev > 0) {
+                assert_int_equal(after.d2h_bytes, before.d2h_bytes);
+                assert_int_equal(after.dispatch[BE_KROUTE_REFERENCE], 0);
+                /* the int8 rows they share, two products, the multiplication */
+                assert_int_equal(after.dispatch[BE_KROUTE_BUCKET],
+                                 before.dispatch[BE_KROUTE_BUCKET] + 4);
+                assert_int_equal(after.slow_fallbacks, 0);
+            }
+            out[dev] = read_all(c, to, rows[r], 25);
+            be_tensor_free(c, &tx);
+            be_tensor_free(c, &to);
+            be_weight_free(c, &a);
+            be_weight_free(c, &b);
+        }
+        close_to("mixed gate", out[1], out[0], rows[r] * 25, REL_MAX);
+        close_to("mixed gate of halves", out[2], out[0], rows[r] * 25, REL_F16);
+        free(out[0]);
+        free(out[1]);
+        free(out[2]);
     }
-    close_to("mixed gate", out[1], out[0], 3 * 24, REL_MAX);
-    assert_int_equal(kstats_of(gpu).dispatch[BE_KROUTE_REFERENCE], before + 1);
-    free(out[0]);
-    free(out[1]);
+    be_ctx_free(&all[2]);
     free(w4);
     free(w8);
 }

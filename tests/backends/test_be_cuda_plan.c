@@ -230,6 +230,7 @@ static void rows(void **state)
         ROW(ARGMAX, .op = BE_KOP_ARGMAX),
         ROW(SAMPLE_PART, .op = BE_KOP_SAMPLE_PART),
         ROW(SAMPLE, .op = BE_KOP_SAMPLE),
+        ROW(MUL, .op = BE_KOP_MUL),
     };
     char what[32];
 

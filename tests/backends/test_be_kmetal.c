@@ -510,6 +510,7 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
     const struct kx_gather *g = args;
     const struct kx_softcap *sc = args;
     const struct kx_convert *cv = args;
+    const struct kx_mul *mu = args;
     const struct kx_pool *po = args;
     const struct kx_argmax *am = args;
     const struct kx_embed *em = args;
@@ -535,6 +536,8 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
         return (struct uint2){sc->n * sc->k, 1};
     case BE_KOP_CONVERT:
         return (struct uint2){(kx_u)cv->n, 1};
+    case BE_KOP_MUL:
+        return (struct uint2){(kx_u)mu->n, 1};
     case BE_KOP_POOL:
         return (struct uint2){po->k, po->n_seqs};
     case BE_KOP_ARGMAX_PART:

@@ -145,7 +145,7 @@ static void embeddings_are_the_values_of_the_file(void **state)
     }
 }
 
-/* ------------------------------------------------------------ gather, convert */
+/* ------------------------------------------------------- gather, convert, mul */
 
 static void gathered_rows_are_copies(void **state)
 {
@@ -187,6 +187,35 @@ static void conversions_round_to_nearest(void **state)
         }
         check_margin(out, elem(to), n);
         free(out), free(x);
+    }
+}
+
+/* Every pair of types, beside the inputs and over the first; rounded once, to the result's type. */
+static void products_of_elements(void **state)
+{
+    static const uint32_t ns[] = {0, 1, 7, 8, 9, 2051};
+
+    for (unsigned i = 0; i < N_OF(ns) * 16; i++) {
+        uint32_t n = ns[i / 16], xt = i & 1, yt = i >> 1 & 1, ot = i >> 2 & 1;
+        bool over = i >> 3 & 1;
+        void *x = values(xt, n, 4), *y = values(yt, n, 4), *out = over ? x : values(ot, n, 0);
+        float *want = xcalloc(n + 1, sizeof(*want));
+        struct kx_mul a = {at(x), at(y), at(out), n, xt, yt, ot, 0};
+
+        for (uint32_t j = 0; j < n; j++) {
+            float v = kx_act_get(at(x), xt, j) * kx_act_get(at(y), yt, j);
+
+            want[j] = ot == KX_F16 ? kx_h2f(kx_f2h(v)) : v;
+        }
+        if (!over || ot == xt) {
+            run("kx_mul", &a);
+            for (uint32_t j = 0; j < n; j++)
+                expect(act(out, ot, j), (double)want[j], 0, "mul", 0, j);
+            check_margin(out, elem(ot), n);
+        }
+        if (!over)
+            free(out);
+        free(want), free(y), free(x);
     }
 }
 
@@ -291,6 +320,7 @@ int main(void)
         cmocka_unit_test(embeddings_are_the_values_of_the_file),
         cmocka_unit_test(gathered_rows_are_copies),
         cmocka_unit_test(conversions_round_to_nearest),
+        cmocka_unit_test(products_of_elements),
         cmocka_unit_test(pools_are_those_of_the_cpu),
         cmocka_unit_test(the_lowest_of_the_largest_wins),
     };

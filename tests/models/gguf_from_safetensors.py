@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a GGUF (v3) out of a Gemma 3 safetensors folder. For tests; pure stdlib.
+"""Writes a GGUF (v3) out of a Gemma 3 or 4 safetensors folder (a drafter's too). For tests; pure
+stdlib.
 
     gguf_from_safetensors.py IN_DIR OUT.gguf [--type T] [--synthetic] [--dequant OUT2.gguf]
                              [--drop NAME]
@@ -11,8 +12,8 @@
 --dequant   also writes the F32 values that a reader of the quantized file computes with.
 --drop      leaves one tensor out.
 
-Facts used: gemma.md 11.1 (names, keys, every norm stored as w + 1), engine.md 2.1-2.4 (file
-layout, block layouts, quantisers). The format has no key for query_pre_attn_scalar (readers
+Facts used: gemma.md 11.1 (names, keys, Gemma 3's norms stored as w + 1), 11.3 and 11.4 (Gemma 4
+and its drafter), engine.md 2.1-2.4 (file layout, block layouts, quantisers). Gemma 3's format has no key for query_pre_attn_scalar (readers
 assume head_dim), so a different one is folded into the q norm: (w + 1) * sqrt(head_dim / qpas).
 The K-quantisers here are the simplest that are right, not the best.
 """
@@ -34,6 +35,14 @@ LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "post_feedforward_layernorm": "post_ffw_norm"}
+LAYER4 = {"per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+          "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale"}
+TOP = {"embed_tokens.weight": "token_embd", "norm.weight": "output_norm", "lm_head.weight": "output",
+       "embed_tokens_per_layer.weight": "per_layer_token_embd",
+       "per_layer_model_projection.weight": "per_layer_model_proj",
+       "per_layer_projection_norm.weight": "per_layer_proj_norm",
+       "pre_projection.weight": "nextn.pre_projection",
+       "post_projection.weight": "nextn.post_projection"}
 
 
 # ---------------------------------------------------------------- numbers
@@ -202,7 +211,52 @@ def read_safetensors(path):
     for name, t in head.items():
         if name != "__metadata__":
             a, b = t["data_offsets"]
-            out[name.removeprefix("model.")] = (t["dtype"], t["shape"], decode(body[a:b], t["dtype"]))
+            if "tower." in name or name.startswith(("model.embed_", "masked_embedding.")) and (
+                    not name.startswith("model.embed_tokens")):
+                continue
+            name = name.removeprefix("model.").removeprefix("language_model.")
+            out[name] = (t["dtype"], t["shape"], decode(body[a:b], t["dtype"]))
+    return out
+
+
+def is_gemma4(config):
+    return config.get("model_type", "").startswith("gemma4")
+
+
+def synthetic4(config, vocab):
+    """Rows of 256 values in every matrix; the last two layers read others' keys."""
+    config.update(hidden_size=256, intermediate_size=256, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=64, global_head_dim=128, num_hidden_layers=4,
+                  sliding_window=16, hidden_size_per_layer_input=64, num_kv_shared_layers=2,
+                  use_double_wide_mlp=True, per_layer_config=None,
+                  layer_types=["sliding_attention", "full_attention"] * 2)
+    r = random.Random(2)
+    h, p, n = 256, 64, 4
+    shapes = {"embed_tokens.weight": [vocab, h], "norm.weight": [h],
+              "embed_tokens_per_layer.weight": [vocab, n * p],
+              "per_layer_model_projection.weight": [n * p, h],
+              "per_layer_projection_norm.weight": [p]}
+    for l in range(n):
+        hd, f = 128 if l % 2 else 64, 256 if l < 2 else 512
+        widths = {"q_proj": [4 * hd, h], "k_proj": [2 * hd, h], "v_proj": [2 * hd, h],
+                  "o_proj": [h, 4 * hd], "gate_proj": [f, h], "up_proj": [f, h],
+                  "down_proj": [h, f], "q_norm": [hd], "k_norm": [hd],
+                  "per_layer_input_gate": [p, h], "per_layer_projection": [h, p]}
+        for hf in list(LAYER) + list(LAYER4):
+            if l >= 2 and hf.split(".")[-1] in ("k_proj", "v_proj", "k_norm"):
+                continue
+            name = "layers.%d.%s" % (l, hf)
+            shapes[name if hf == "layer_scalar" else name + ".weight"] = (
+                [1] if hf == "layer_scalar" else widths.get(hf.split(".")[-1], [h]))
+    out = {}
+    for name, shape in shapes.items():
+        k = math.prod(shape)
+        if len(shape) == 1:
+            s = 0.35 if "q_norm" in name or "k_norm" in name else 1  # scores have scale 1
+            values = [f32(s * r.uniform(0.7, 1.3)) for _ in range(k)]
+        else:
+            values = [f32(r.gauss(0, 1.5 / math.sqrt(shape[1]))) for _ in range(k)]
+        out[name] = ("F32", shape, values)
     return out
 
 
@@ -228,12 +282,10 @@ def synthetic(config, vocab):
 
 
 def gguf_name(hf):
-    if hf == "embed_tokens.weight":
-        return "token_embd.weight"
-    if hf == "norm.weight":
-        return "output_norm.weight"
+    if hf in TOP:
+        return TOP[hf] + ".weight"
     _, l, rest = hf.split(".", 2)
-    return "blk.%s.%s.weight" % (l, LAYER[rest.removesuffix(".weight")])
+    return "blk.%s.%s.weight" % (l, {**LAYER, **LAYER4}[rest.removesuffix(".weight")])
 
 
 def rope_theta(config):
@@ -278,16 +330,91 @@ def kv(key, kind, value):
         return s(key) + struct.pack("<I", packs[kind][0]) + struct.pack(packs[kind][1], value)
     if kind == "strs":
         return s(key) + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(s, value))
-    code, fmt = {"f32s": (6, "f"), "i32s": (5, "i")}[kind]
+    code, fmt = {"f32s": (6, "f"), "i32s": (5, "i"), "u32s": (4, "I"), "bools": (7, "?")}[kind]
     return s(key) + struct.pack("<IIQ", 9, code, len(value)) + struct.pack(
         "<%d%s" % (len(value), fmt), *value)
 
 
-def metadata(config, folder, n_rows):
+def heads_of(config):
+    """Head width and key/value heads of each layer, from either spelling."""
+    out = []
+    for l, kind in enumerate(config["layer_types"]):
+        full = kind == "full_attention"
+        own = {}
+        for k, v in (config.get("per_layer_config") or {}).items():
+            own = v if int(k) == l else own
+        hd = own.get("head_dim", (full and config.get("global_head_dim")) or config["head_dim"])
+        kv_heads = own.get("num_key_value_heads", config["num_key_value_heads"])
+        out.append((hd, kv_heads))
+    return out
+
+
+def metadata4(config, outer, n_rows):
+    a = "gemma4-assistant" if "backbone_hidden_size" in outer else "gemma4"
+    heads = heads_of(config)
+    slides = [t == "sliding_attention" for t in config["layer_types"]]
+    n, ff = config["num_hidden_layers"], config["intermediate_size"]
+    shared = config["num_kv_shared_layers"]
+    wide = config.get("use_double_wide_mlp") and shared > 0
+    full = next(h for (h, _), s in zip(heads, slides) if not s)
+    slide = next((h for (h, _), s in zip(heads, slides) if s), full)
+    rope_full, rope_local = rope_theta(config)
+    out = [
+        kv("general.architecture", "str", a),
+        kv(a + ".context_length", "u32", config["max_position_embeddings"]),
+        kv(a + ".embedding_length", "u32", config["hidden_size"]),
+        kv(a + ".block_count", "u32", n),
+        kv(a + ".feed_forward_length", "u32s",
+           [2 * ff if wide and l >= n - shared else ff for l in range(n)]),
+        kv(a + ".attention.head_count", "u32", config["num_attention_heads"]),
+        kv(a + ".attention.head_count_kv", "u32s", [k for _, k in heads]),
+        kv(a + ".attention.key_length", "u32", full),
+        kv(a + ".attention.value_length", "u32", full),
+        kv(a + ".attention.key_length_swa", "u32", slide),
+        kv(a + ".attention.value_length_swa", "u32", slide),
+        kv(a + ".attention.layer_norm_rms_epsilon", "f32", config["rms_norm_eps"]),
+        kv(a + ".attention.sliding_window", "u32", config["sliding_window"]),
+        kv(a + ".attention.sliding_window_pattern", "bools", slides),
+        kv(a + ".attention.shared_kv_layers", "u32", shared),
+        kv(a + ".rope.freq_base", "f32", rope_full),
+        kv(a + ".rope.freq_base_swa", "f32", rope_local),
+        kv(a + ".rope.dimension_count", "u32", full),
+        kv(a + ".rope.dimension_count_swa", "u32", slide),
+    ]
+    if a == "gemma4":
+        out.append(kv(a + ".embedding_length_per_layer_input", "u32",
+                      config["hidden_size_per_layer_input"]))
+    else:
+        out += [kv(a + ".embedding_length_out", "u32", outer["backbone_hidden_size"]),
+                kv(a + ".nextn_predict_layers", "u32", n)]
+    if config.get("final_logit_softcapping"):
+        out.append(kv(a + ".final_logit_softcapping", "f32", config["final_logit_softcapping"]))
+    return out, full
+
+
+def rope_freqs(config, full):
+    part = config["rope_parameters"]["full_attention"].get("partial_rotary_factor", 1)
+    na = int(part * full / 2)
+    return [1.0] * na + [1e30] * (full // 2 - na)
+
+
+def tokenizer4(pieces, types, tok):
+    """Merges instead of scores; control tokens that shall be seen are 'user defined'."""
+    seen = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>",
+            "<tool_response|>", '<|"|>']
+    types = [4 if p in seen else t for p, t in zip(pieces, types)]
+    merges = [" ".join(m) if isinstance(m, list) else m for m in tok["model"]["merges"]]
+    return types, merges
+
+
+def metadata(config, folder, n_rows, outer=None):
     pieces, scores, types, tok = tokenizer_arrays(os.path.join(folder, "tokenizer.json"), n_rows)
     full, local = rope_theta(config)
     ids = {p: i for i, p in enumerate(pieces)}
-    out = [
+    gemma4 = is_gemma4(config)
+    if gemma4:
+        types, merges = tokenizer4(pieces, types, tok)
+    out = metadata4(config, outer, n_rows)[0] if gemma4 else [
         kv("general.architecture", "str", "gemma3"),
         kv("gemma3.context_length", "u32", config["max_position_embeddings"]),
         kv("gemma3.embedding_length", "u32", config["hidden_size"]),
@@ -301,7 +428,9 @@ def metadata(config, folder, n_rows):
         kv("gemma3.attention.sliding_window", "u32", config["sliding_window"]),
         kv("gemma3.rope.freq_base", "f32", full),
         kv("gemma3.rope.freq_base_swa", "f32", local),
-        kv("tokenizer.ggml.model", "str", "llama"),
+    ]
+    out += [
+        kv("tokenizer.ggml.model", "str", "gemma4" if gemma4 else "llama"),
         kv("tokenizer.ggml.tokens", "strs", pieces),
         kv("tokenizer.ggml.scores", "f32s", scores),
         kv("tokenizer.ggml.token_type", "i32s", types),
@@ -312,8 +441,11 @@ def metadata(config, folder, n_rows):
         kv("tokenizer.ggml.add_bos_token", "bool", True),
         kv("tokenizer.ggml.add_space_prefix", "bool", False),
     ]
-    if "<end_of_turn>" in ids:
-        out.append(kv("tokenizer.ggml.eot_token_id", "u32", ids["<end_of_turn>"]))
+    if gemma4:
+        out.append(kv("tokenizer.ggml.merges", "strs", merges))
+    for turn in ("<end_of_turn>", "<turn|>"):
+        if turn in ids:
+            out.append(kv("tokenizer.ggml.eot_token_id", "u32", ids[turn]))
     return out
 
 
@@ -349,19 +481,27 @@ def main():
     ap.add_argument("--dequant")
     ap.add_argument("--drop")
     a = ap.parse_args()
-    config = json.load(open(os.path.join(a.folder, "config.json")))
-    config = config.get("text_config", config)
-    tensors = (synthetic(config, config["vocab_size"]) if a.synthetic else
+    outer = json.load(open(os.path.join(a.folder, "config.json")))
+    config = outer.get("text_config", outer)
+    gemma4 = is_gemma4(config)
+    make = synthetic4 if gemma4 else synthetic
+    tensors = (make(config, config["vocab_size"]) if a.synthetic else
                read_safetensors(os.path.join(a.folder, "model.safetensors")))
-    keys = metadata(config, a.folder, config["vocab_size"])
+    keys = metadata(config, a.folder, config["vocab_size"], outer)
     files = [Gguf(a.out, keys)] + ([Gguf(a.dequant, keys)] if a.dequant else [])
     turn = 0
+    if gemma4 and a.drop != "rope_freqs.weight":
+        freqs = rope_freqs(config, metadata4(config, outer, 0)[1])
+        for f in files:
+            f.add("rope_freqs.weight", [len(freqs)], "F32", encode(freqs, "F32"))
     for hf, (dtype, shape, values) in tensors.items():
         name = gguf_name(hf)
         if name == a.drop:
             continue
         t = a.type or dtype
-        if len(shape) == 1:  # every vector here is a norm
+        if gemma4 and len(shape) == 1:
+            t = "F32"
+        elif len(shape) == 1:  # every vector here is a norm
             k = math.sqrt(config["head_dim"] / config["query_pre_attn_scalar"]) if (
                 "q_norm" in hf) else 1
             values, t = [f32(f32(v + 1) * k) for v in values], "F32"

@@ -1,0 +1,212 @@
+/* mdl_gemma_layer.c - one layer of a Gemma model, in the pieces the forward passes need.
+ *
+ *   x += post_attn_norm(o(attention(attn_norm(x))));  x += post_ffn_norm(ffn(ffn_norm(x)))
+ *   Gemma 4:  x += ple_norm(ple_proj(gelu(ple_gate(x)) * ple[layer]));  x *= layer_scalar
+ *
+ * Keys and values, query, attention and the rest are apart, because a layer may have no
+ * keys of its own and because most rows of a prompt need only their keys. Straight-line
+ * calls on rows; allocates nothing and knows no device.
+ * Source: gemma.md 2 and 3. Tests: tests/models/test_mdl_gemma*_golden.c
+ */
+#include "mdl_gemma.h"
+
+#include <math.h>
+
+enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
+                          struct be_tensor *out, uint32_t n, struct rc_err *err)
+{
+    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = BE_EPI_NONE};
+
+    a.part[0].w = w;
+    a.part[0].out = out;
+    return be_linear(be, &a, err);
+}
+
+static struct be_rope_args turn(const struct gemma *g, const struct gemma_layer *w,
+                                const struct gemma_rows *r, struct be_tensor *x, uint32_t n_heads,
+                                const struct be_weight *norm)
+{
+    const struct gemma_geo *geo = &g->geo[w->kind];
+
+    return (struct be_rope_args){.x = x,
+                                 .pos = r->pos,
+                                 .n = r->n,
+                                 .n_heads = n_heads,
+                                 .head_dim = geo->head_dim,
+                                 .theta = geo->theta,
+                                 .factor = geo->factor,
+                                 .n_pairs = geo->n_pairs,
+                                 .norm_w = norm,
+                                 .norm_eps = g->norm_eps};
+}
+
+static enum rc normed(struct mdl *m, struct gemma *g, const struct be_weight *w,
+                      const struct gemma_rows *r, struct rc_err *err)
+{
+    struct be_rms_norm_args a = {.x = r->x, .w = w, .out = g->h, .n = r->n, .eps = g->norm_eps};
+
+    return be_rms_norm(m->be, &a, err);
+}
+
+/* The value heads: k as projected where there is no v_proj, and the norm without weight. */
+static enum rc values(struct mdl *m, struct gemma *g, struct gemma_layer *w,
+                      const struct gemma_rows *r, struct rc_err *err)
+{
+    const struct gemma_geo *geo = &g->geo[w->kind];
+    struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones);
+    struct be_gather_args copy = {
+        .x = g->k[geo->buf], .rows = g->row_no, .n = r->n, .out = g->v[geo->buf]};
+    enum rc rc;
+
+    if (geo->k_eq_v && (rc = be_gather(m->be, &copy, err)) != RC_OK)
+        return rc;
+    norm.theta = 0;
+    norm.n_pairs = 0;
+    return g->v_norm ? be_rope(m->be, &norm, err) : RC_OK;
+}
+
+/* Keys and values of the rows into the cache; with_query: also their queries into q. */
+enum rc mdl_gemma_keys(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                       bool with_query, struct rc_err *err)
+{
+    struct gemma_layer *w = &g->layer[l];
+    const struct gemma_geo *geo = &g->geo[w->kind];
+    struct be_linear_args qkv = {.x = g->h, .n = r->n, .epi = BE_EPI_NONE};
+    struct be_rope_args q = turn(g, w, r, g->q[geo->buf], g->n_heads, w->q_norm);
+    struct be_rope_args k = turn(g, w, r, g->k[geo->buf], geo->n_kv_heads, w->k_norm);
+    struct be_kv_write_args kv = {.kv = m->kv,
+                                  .layer = w->kv,
+                                  .k = g->k[geo->buf],
+                                  .v = g->v[geo->buf],
+                                  .seqs = r->seqs,
+                                  .n_seqs = r->n_seqs};
+    enum rc rc;
+
+    qkv.part[0].w = w->k;
+    qkv.part[0].out = g->k[geo->buf];
+    qkv.n_parts = 1;
+    if (!geo->k_eq_v) {
+        qkv.part[1].w = w->v;
+        qkv.part[1].out = g->v[geo->buf];
+        qkv.n_parts = 2;
+    }
+    if (with_query) {
+        qkv.part[qkv.n_parts].w = w->q;
+        qkv.part[qkv.n_parts++].out = g->q[geo->buf];
+    }
+    if ((rc = normed(m, g, w->attn_norm, r, err)) != RC_OK ||
+        (rc = be_linear(m->be, &qkv, err)) != RC_OK || (rc = values(m, g, w, r, err)) != RC_OK ||
+        (with_query && (rc = be_rope(m->be, &q, err)) != RC_OK) ||
+        (rc = be_rope(m->be, &k, err)) != RC_OK)
+        return rc;
+    return be_kv_write(m->be, &kv, err);
+}
+
+/* Queries alone: the keys are there, or are another layer's. */
+enum rc mdl_gemma_query(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                        struct rc_err *err)
+{
+    struct gemma_layer *w = &g->layer[l];
+    struct be_tensor *q = g->q[g->geo[w->kind].buf];
+    struct be_rope_args rope = turn(g, w, r, q, g->n_heads, w->q_norm);
+    enum rc rc;
+
+    if ((rc = normed(m, g, w->attn_norm, r, err)) != RC_OK ||
+        (rc = mdl_gemma_project(m->be, g->h, w->q, q, r->n, err)) != RC_OK)
+        return rc;
+    return be_rope(m->be, &rope, err);
+}
+
+enum rc mdl_gemma_attend(struct mdl *m, struct gemma *g, uint32_t l, struct be_kv *kv,
+                         uint32_t window, const struct gemma_rows *r, struct rc_err *err)
+{
+    const struct gemma_layer *w = &g->layer[l];
+    struct be_attention_args a = {.q = g->q[g->geo[w->kind].buf],
+                                  .out = g->att[g->geo[w->kind].buf],
+                                  .kv = kv,
+                                  .layer = w->kv,
+                                  .n_heads = g->n_heads,
+                                  .scale = g->score_scale,
+                                  .window = w->kind == GEMMA_SLIDING ? window : 0,
+                                  .seqs = r->seqs,
+                                  .n_seqs = r->n_seqs};
+
+    return be_attention(m->be, &a, err);
+}
+
+/* The layer's own piece of the per-layer embeddings, gated. 2^-0.5 belongs to them. */
+static enum rc add_ple(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                       struct rc_err *err)
+{
+    const struct gemma_layer *w = &g->layer[l];
+    struct be_linear_args gate = {.x = r->x, .n = r->n, .n_parts = 1, .epi = BE_EPI_GELU_TANH};
+    struct be_scale_args mul = {
+        .x = g->gate, .y = r->ple, .y_col = l * g->d_ple, .n = r->n, .scale = 0x1.6a09e6p-1f};
+    struct be_rms_norm_args norm = {
+        .x = g->t, .w = w->ple_norm, .add = r->x, .out = r->x, .n = r->n, .eps = g->norm_eps};
+    enum rc rc;
+
+    gate.part[0].w = w->ple_gate;
+    gate.part[0].out = g->gate;
+    if ((rc = be_linear(m->be, &gate, err)) != RC_OK ||
+        (rc = be_scale(m->be, &mul, err)) != RC_OK ||
+        (rc = mdl_gemma_project(m->be, g->gate, w->ple_proj, g->t, r->n, err)) != RC_OK)
+        return rc;
+    return be_rms_norm(m->be, &norm, err);
+}
+
+/* From the attention's output to the end of the layer. */
+enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                         struct rc_err *err)
+{
+    struct gemma_layer *w = &g->layer[l];
+    struct be_rms_norm_args norm = {
+        .x = g->t, .w = w->post_attn_norm, .add = r->x, .out = r->x, .n = r->n, .eps = g->norm_eps};
+    struct be_linear_args glu = {.x = g->h, .n = r->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
+    struct be_scale_args scale = {.x = r->x, .n = r->n, .scale = w->scalar};
+    enum rc rc;
+
+    if ((rc = mdl_gemma_project(m->be, g->att[g->geo[w->kind].buf], w->o, g->t, r->n, err)) !=
+            RC_OK ||
+        (rc = be_rms_norm(m->be, &norm, err)) != RC_OK)
+        return rc;
+    glu.part[0].w = w->gate;
+    glu.part[0].out = g->ff[w->ff];
+    glu.part[1].w = w->up;
+    if ((rc = normed(m, g, w->ffn_norm, r, err)) != RC_OK ||
+        (rc = be_linear(m->be, &glu, err)) != RC_OK ||
+        (rc = mdl_gemma_project(m->be, g->ff[w->ff], w->down, g->t, r->n, err)) != RC_OK)
+        return rc;
+    norm.w = w->post_ffn_norm;
+    if ((rc = be_rms_norm(m->be, &norm, err)) != RC_OK ||
+        (g->d_ple > 0 && (rc = add_ple(m, g, l, r, err)) != RC_OK))
+        return rc;
+    return w->scalar != 1 ? be_scale(m->be, &scale, err) : RC_OK;
+}
+
+/* Per-layer embeddings of n rows, all layers at once, without their factor 2^-0.5:
+ *   norm(model_proj(x0) * d_model^-0.5) + sqrt(d_ple) * table[id]
+ * The first factor is taken by the norm's eps, which is all that sees it. */
+enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32_t n,
+                      struct rc_err *err)
+{
+    struct be_rope_args norm = {.x = g->ple,
+                                .pos = g->row_no,
+                                .n = n,
+                                .n_heads = g->n_layers,
+                                .head_dim = g->d_ple,
+                                .norm_w = g->ple_model_norm,
+                                .norm_eps = g->norm_eps * (float)g->d_model};
+    struct be_embed_args tok = {.table = g->ple_table,
+                                .ids = ids,
+                                .n = n,
+                                .scale = (float)sqrt((double)g->d_ple),
+                                .accumulate = true,
+                                .out = g->ple};
+    enum rc rc;
+
+    if ((rc = mdl_gemma_project(m->be, g->x, g->ple_model, g->ple, n, err)) != RC_OK ||
+        (rc = be_rope(m->be, &norm, err)) != RC_OK)
+        return rc;
+    return be_embed(m->be, &tok, err);
+}
