@@ -56,6 +56,12 @@
     X(max_seqs, U64, 8, 1, 256, "models", "sequences one worker decodes together")                 \
     X(batch_tokens, U64, 512, 16, 8192, "models", "rows of one prefill chunk")                     \
     X(kv_mb, U64, 1024, 1, 1048576, "models", "MiB of KV cache per worker")                        \
+    X(prompt_cache, BOOL, true, 0, 0, "models", "keep the KV pages of prompts and answers, so "    \
+      "that a prompt that begins alike is not computed again")                                     \
+    X(prompt_cache_mb, U64, 0, 0, 16777216, "models", "MiB the prompt caches of all workers may "  \
+      "keep together, dealt out by use; 0 = all of each kv_mb that sequences leave")               \
+    X(prompt_cache_min_tokens, U64, 64, 1, 1048576, "models", "prompts below this length are "     \
+      "neither looked up nor kept")                                                                \
     X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
     X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
       "the machine or cgroup")                                                                     \

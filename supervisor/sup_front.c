@@ -28,7 +28,7 @@
 #define LAG_WINDOW 4      /* samples: "the last second" */
 #define READY_LEAD_MS 500 /* between "not ready" and closed listeners, at most */
 #define LAST_WORDS_MS 500 /* for errors to get out before connections are cut */
-#define FDS_SPARE 128 /* 64 of them: connections over the limit that hear a 503 (http) */
+#define FDS_SPARE 128     /* 64 of them: connections over the limit that hear a 503 (http) */
 #define FDS_PER_WORKER 4
 
 struct front {
@@ -176,7 +176,8 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
     uv_timer_init(&f->pub.loop, &f->lag);
     uv_timer_init(&f->pub.loop, &f->grace);
     f->lag.data = f->grace.data = f;
-    if ((rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, ctl_fd, c, f->pub.metrics, on_stop, f,
+    if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
+        (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, ctl_fd, c, f->pub.metrics, on_stop, f,
                             err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;

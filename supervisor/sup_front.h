@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "sup_cache.h"
+
 struct sup_conf;
 struct sup_fleet;
 struct sup_http;
@@ -23,6 +25,7 @@ struct sup_front {
     struct sup_fleet *fleet;
     struct sup_http *http;
     bool draining;
+    struct sup_cache_secret cache_secret;
     uint32_t active; /* API requests in work, against max_concurrent_requests */
 };
 

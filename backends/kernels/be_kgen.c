@@ -266,38 +266,6 @@ static void options_of(unsigned arch, char out[96])
              arch > 75 ? " --define-macro=" BE_KLIB_SM80_ONLY : "");
 }
 
-/* PTX without comments, blank lines and spare blanks: a sixth less to keep in the repository. */
-static void add_ptx_text(struct be_ktext *out, const char *p)
-{
-    while (*p) {
-        size_t n = strcspn(p, "\n"), len = 0;
-        char line[1024];
-        bool op;
-
-        for (size_t i = 0; i < n && len < sizeof(line) - 1; i++) {
-            bool blank = p[i] == ' ' || p[i] == '\t';
-
-            if (p[i] == '/' && i + 1 < n && p[i + 1] == '/')
-                break;
-            if (!blank)
-                line[len++] = p[i];
-            else if (len > 0 && line[len - 1] != ' ')
-                line[len++] = ' ';
-        }
-        while (len > 0 && line[len - 1] == ' ')
-            len--;
-        line[len] = '\0';
-        op = line[0] != '.'; /* directives keep their blanks */
-        for (char *c = line; op && (c = strstr(c, ", "));)
-            memmove(c + 1, c + 2, strlen(c + 2) + 1);
-        if (n >= sizeof(line)) /* longer than any line of code: as it is */
-            be_ktext_add(out, "%.*s\n", (int)n, p);
-        else if (len > 0)
-            be_ktext_add(out, "%s\n", line);
-        p += n + (p[n] == '\n');
-    }
-}
-
 static enum rc compile(struct walk *w, const char *name, const struct be_ktext *cu,
                        struct be_kptx_head *h, unsigned arch, struct rc_err *err)
 {
@@ -316,7 +284,7 @@ static enum rc compile(struct walk *w, const char *name, const struct be_ktext *
     snprintf(h->compiler, sizeof(h->compiler), "%s", be_knvrtc_version(w->nvrtc));
     be_kptx_head_text(h, first);
     be_ktext_add(&out, "%s", first);
-    add_ptx_text(&out, ptx);
+    be_kptx_add(&out, ptx);
     free(ptx);
     rc = out.failed ? rc_fail(err, RC_NOMEM, "out of memory for '%s'", name)
                     : file_write(w, name, out.p, out.n, err);

@@ -28,6 +28,9 @@ enum rc be_kgen_check(const struct be_kgen *g, uint32_t *out_bad, struct rc_err 
  * are still written, but then nothing is deleted and the manifest stays. */
 enum rc be_kgen_write(const struct be_kgen *g, struct rc_err *err);
 
+/* What NVRTC wrote, appended without what only readers need and with short names (be_kptx.c). */
+void be_kptx_add(struct be_ktext *out, const char *ptx);
+
 /* ---- NVRTC, opened at run time */
 struct be_knvrtc;
 enum rc be_knvrtc_open(struct be_knvrtc **out, const char *path, struct rc_err *err);

@@ -30,6 +30,8 @@
     X(STREAM_OPTIONS, "stream_options", OBJECT, false, 0, 0, 0, NULL)                  \
     X(IGNORE_EOS, "ignore_eos", BOOL, false, 0, 1, 0, NULL)                            \
     X(RETURN_TOKEN_IDS, "return_token_ids", BOOL, false, 0, 1, 0, NULL)                \
+    X(PROMPT_CACHE, "prompt_cache", BOOL, false, 0, 1, 1, NULL)                        \
+    X(PROMPT_CACHE_KEY, "prompt_cache_key", STR, false, 0, 1024, 0, NULL)              \
     X(BACKEND, "backend", ENUM, false, 0, 0, 0, "auto|native|cpu")                     \
     X(GRAMMAR, "grammar", REFUSE, false, 0, 0, 0, NULL)                                \
     X(DRAFT_MODEL, "draft_model", REFUSE, false, 0, 0, 0, NULL)                        \

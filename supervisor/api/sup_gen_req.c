@@ -124,6 +124,23 @@ static bool read_stream_options(struct sup_gen *g, json_t *obj, struct sup_fail 
     return true;
 }
 
+/* Whose prompts it may share pages with; without a namespace the worker's cache is
+ * neither used nor filled. */
+static bool read_cache(struct sup_gen *g, const struct sup_val *v, Ipc__Generate *q,
+                       struct sup_fail *f)
+{
+    const struct sup_val *key = &v[SUP_G_PROMPT_CACHE_KEY];
+
+    if (!g->call.front->conf->prompt_cache || !v[SUP_G_PROMPT_CACHE].b)
+        return true;
+    if (!(q->cache_ns.data = sup_call_alloc(&g->call, SUP_CACHE_NS_BYTES)))
+        return no_memory(f);
+    q->cache_ns.len = SUP_CACHE_NS_BYTES;
+    sup_cache_ns(q->cache_ns.data, &g->call.front->cache_secret, SUP_TENANT_DEFAULT,
+                 key->set ? key->s : "", key->set ? key->n_bytes : 0);
+    return true;
+}
+
 Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64_t max_tokens,
                                struct sup_fail *f)
 {
@@ -149,7 +166,7 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     s->has_seed = v[SUP_G_SEED].set;
     s->seed = (uint64_t)v[SUP_G_SEED].i;
     if (!read_stop(g, v[SUP_G_STOP].j, q, f) || !read_bias(g, v[SUP_G_LOGIT_BIAS].j, s, f) ||
-        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f))
+        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f) || !read_cache(g, v, q, f))
         return NULL;
     q->sampling = s;
     q->max_tokens =

@@ -520,6 +520,7 @@ static void on_tick(uv_timer_t *t)
     for (size_t i = 0; i < f->n_slots; i++)
         slot_tick(f, f->slot[i]);
     tick_workers(f, now);
+    fleet_cache_tick(f);
     if ((f->scan_wanted && now - f->scan_ms >= FLEET_SCAN_GAP_MS) ||
         (f->scanned && now - f->scan_ms >= FLEET_SCAN_EVERY_MS))
         fleet_scan(f);

@@ -212,6 +212,8 @@ static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const I
 
     if (d->n_prompt_token_ids > (model ? model->ctx_tokens : 0))
         return bad(err, "Done: more prompt tokens than the model takes");
+    if (d->cached_tokens > d->prompt_tokens)
+        return bad(err, "Done: more cached tokens than prompt tokens");
     for (uint32_t i = 0; a->finished && i < a->n; i++)
         if (!(a->finished[i / 64] >> (i % 64) & 1))
             return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);

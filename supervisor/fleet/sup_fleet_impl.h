@@ -37,7 +37,7 @@
 #define FLEET_EXIT_WAIT_MS 5000   /* a drained worker gets to exit */
 #define FLEET_CLOSED_WAIT_MS 1000 /* a worker that closed its channel */
 #define FLEET_PROBE_MAX_MS 60000
-#define FLEET_LOOK_MS 5000 /* probes hold back readiness this long at most */
+#define FLEET_LOOK_MS 5000  /* probes hold back readiness this long at most */
 #define FLEET_GONE_MS 60000 /* a vanished model is "not readable", then unknown */
 
 /* ------------------------------------------------- lists, links inside nodes */
@@ -132,6 +132,8 @@ struct worker_kernels {
     uint64_t route[FLEET_ROUTES], format[FLEET_FORMATS], counter[FLEET_COUNTERS];
 };
 
+#define FLEET_CACHE_COUNTERS 11 /* sup_fleet_cache.c */
+
 struct worker {
     struct lnk all;
     struct sup_fleet *f;
@@ -159,6 +161,9 @@ struct worker {
     Ipc__Loaded *loaded;
     Ipc__Stats last_stats;
     struct worker_kernels last_kernels;
+    uint64_t last_cache[FLEET_CACHE_COUNTERS];
+    uint64_t cache_bytes;               /* budget of its prompt cache */
+    uint64_t cache_asked, cache_demand; /* prompt tokens: in all, and lately */
     char line[1024];
     size_t n_line;
     double line_tokens;
@@ -234,6 +239,7 @@ struct sup_fleet {
     struct lnk workers;
     struct worker *probe;
     struct sup_ledger ledger;
+    uint64_t cache_ms; /* when the prompt caches' budget was dealt last */
     size_t by_state[SUP_SLOT_N];
     struct sup_series *m_state[SUP_SLOT_N];
     /* tasks */
@@ -302,11 +308,23 @@ void worker_send_cancel(struct worker *w, uint64_t task);
 void worker_want_write(struct worker *w);
 void worker_breach(struct worker *w, const struct rc_err *err);
 bool worker_writable(const struct worker *w);
-void worker_use_none(struct worker *w);
+void worker_send_cache_budget(struct worker *w, uint64_t bytes);
+void worker_use_none(struct worker *w); /* its gauges go to 0: it is gone */
 /* Adds to metrics what a worker told of its kernels since last time. */
-void worker_kernels(struct worker *w, const char *model, const Ipc__KernelStats *k); /* its gauges go to 0: it is gone */
+void worker_kernels(struct worker *w, const char *model, const Ipc__KernelStats *k);
+/* A worker's running total, as the rise of a counter; label NULL: the metric has one. */
+void worker_rise(struct sup_metrics *m, enum sup_metric id, const char *model, const char *label,
+                 uint64_t now, uint64_t *last);
 /* The end of a process: claim back, handles closed, memory freed later. */
 void worker_bury(struct worker *w);
+
+/* ------------------------------------------------------- sup_fleet_cache.c */
+/* Adds to metrics what a worker told of its prompt cache; its gauges go to 0. */
+void worker_cache(struct worker *w, const char *model, const Ipc__Stats *s);
+void worker_cache_none(struct worker *w);
+uint64_t fleet_cache_first(const struct sup_fleet *f); /* budget of a worker about to load */
+void fleet_cache_deal(struct sup_fleet *f);            /* now */
+void fleet_cache_tick(struct sup_fleet *f);
 
 /* -------------------------------------------------------- sup_fleet_task.c */
 void ticket_pump(struct slot *s); /* sends what may be sent */

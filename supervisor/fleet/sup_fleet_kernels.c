@@ -46,7 +46,7 @@ static const struct {
 };
 _Static_assert(sizeof(counters) / sizeof(counters[0]) == FLEET_COUNTERS, "room in struct worker");
 
-static void rise(struct sup_metrics *m, enum sup_metric id, const char *model, const char *label,
+void worker_rise(struct sup_metrics *m, enum sup_metric id, const char *model, const char *label,
                  uint64_t now, uint64_t *last)
 {
     if (now > *last)
@@ -60,13 +60,13 @@ void worker_kernels(struct worker *w, const char *model, const Ipc__KernelStats 
     struct worker_kernels *last = &w->last_kernels;
 
     for (size_t i = 0; i < FLEET_ROUTES && i < k->n_dispatch; i++)
-        rise(m, SUP_M_KERNEL_DISPATCHES, model, routes[i], k->dispatch[i], &last->route[i]);
+        worker_rise(m, SUP_M_KERNEL_DISPATCHES, model, routes[i], k->dispatch[i], &last->route[i]);
     for (size_t i = 0; i < FLEET_FORMATS && i < k->n_by_format; i++)
-        rise(m, SUP_M_KERNEL_PRODUCTS, model, formats[i], k->by_format[i], &last->format[i]);
+        worker_rise(m, SUP_M_KERNEL_PRODUCTS, model, formats[i], k->by_format[i], &last->format[i]);
     for (size_t i = 0; i < FLEET_COUNTERS; i++)
-        rise(m, counters[i].metric, model, counters[i].label,
-             *(const uint64_t *)(const void *)((const char *)k + counters[i].at),
-             &last->counter[i]);
+        worker_rise(m, counters[i].metric, model, counters[i].label,
+                    *(const uint64_t *)(const void *)((const char *)k + counters[i].at),
+                    &last->counter[i]);
     sup_series_set(sup_series(m, SUP_M_JIT_KERNELS, model, "active"), (double)k->jit_active);
     sup_series_set(sup_series(m, SUP_M_JIT_KERNELS, model, "quarantined"),
                    (double)k->jit_quarantined);

@@ -139,6 +139,17 @@ void worker_send_cancel(struct worker *w, uint64_t task)
     send_control(w, &fr);
 }
 
+void worker_send_cache_budget(struct worker *w, uint64_t bytes)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__CacheBudget b = IPC__CACHE_BUDGET__INIT;
+
+    b.bytes = bytes;
+    fr.body_case = IPC__FRAME__BODY_CACHE_BUDGET;
+    fr.cache_budget = &b;
+    send_control(w, &fr);
+}
+
 static unsigned level_of(const char *word)
 {
     return (unsigned)sup_level_parse(word);
@@ -161,6 +172,8 @@ static void send_hello_load(struct worker *w)
     b.ctx_tokens = (uint32_t)c->ctx_tokens;
     b.batch_tokens = (uint32_t)c->batch_tokens;
     b.max_queue = (uint32_t)c->max_queue;
+    b.cache_bytes = w->cache_bytes = fleet_cache_first(w->f);
+    b.cache_min_tokens = (uint32_t)c->prompt_cache_min_tokens;
     h.version = IPC_VERSION;
     h.budgets = &b;
     h.log_level = level_of(c->log_level);
@@ -261,8 +274,11 @@ static void show_use(struct worker *w, double kv_bytes, double running, double w
 
 void worker_use_none(struct worker *w)
 {
-    if (w->slot && w->loaded)
-        show_use(w, 0, 0, 0);
+    if (!w->slot || !w->loaded)
+        return;
+    show_use(w, 0, 0, 0);
+    if (w->loaded->can_generate)
+        worker_cache_none(w);
 }
 
 static void on_stats(struct worker *w, const Ipc__Stats *s)
@@ -284,6 +300,8 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
                        (double)(s->device_sampled - old->device_sampled));
     if (s->kernels)
         worker_kernels(w, id, s->kernels);
+    if (w->loaded && w->loaded->can_generate)
+        worker_cache(w, id, s);
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;
     old->device_sampled = s->device_sampled;

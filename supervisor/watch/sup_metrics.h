@@ -44,6 +44,19 @@
       "workspace; and limit")                                                                      \
     X(KV_USED, "inferd_kv_used_bytes", GAUGE, "model", NULL, "KV cache bytes in use")              \
     X(SEQS, "inferd_sequences", GAUGE, "model", "state", "sequences running and waiting")          \
+    X(PARKED, "inferd_sequences_parked_total", COUNTER, "model", NULL, "sequences that gave up "   \
+      "their KV pages for older ones and were continued later")                                    \
+    X(CACHE_TOKENS, "inferd_prompt_cache_tokens_total", COUNTER, "model", "result", "prompt tokens "\
+      "looked up: hit (not computed), miss")                                                       \
+    X(CACHE_LOOKUPS, "inferd_prompt_cache_lookups_total", COUNTER, "model", "result", "prompts "   \
+      "looked up: all, and of them hit")                                                           \
+    X(CACHE_WINDOW, "inferd_prompt_cache_window_tokens_total", COUNTER, "model", NULL, "missed "   \
+      "tokens that were known, but whose sliding window was not kept")                             \
+    X(CACHE_PAGES, "inferd_prompt_cache_pages_total", COUNTER, "model", "event", "pages inserted, "\
+      "denied (no room in the budget), evicted_space (a sequence needed it), evicted_budget, "     \
+      "evicted_window (of sliding layers, the prefix stays)")                                      \
+    X(CACHE_BYTES, "inferd_prompt_cache_bytes", GAUGE, "model", "kind", "KV bytes of the prompt "  \
+      "cache: used, held (of those, by running sequences), budget")                                \
     X(STEPS, "inferd_steps_total", COUNTER, "model", NULL, "batch steps")                          \
     X(HOT_ALLOCS, "inferd_hot_allocations_total", COUNTER, "model", NULL, "allocations inside "    \
       "decode steps; anything but 0 is a defect")                                                  \
