@@ -405,11 +405,15 @@ enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err
 }
 
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
-                 bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
-                 struct rc_err *err)
+                 const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err)
 {
-    return m->fam->chat ? m->fam->chat(m, msgs, n, add_generation_prompt, max_tokens, out, err)
-                        : cannot(m, "chat", err);
+    if (!m->fam->chat)
+        return cannot(m, "chat", err);
+    if (opts->n_tools && !m->info.can_call_tools)
+        return cannot(m, "call tools", err);
+    if (opts->thinking && !m->info.can_think)
+        return cannot(m, "show what it thinks", err);
+    return m->fam->chat(m, msgs, n, opts, out, err);
 }
 
 enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,

@@ -43,6 +43,7 @@ struct mdl_opts {
 struct mdl_info {
     char family[32], arch[64], quant[16];
     bool can_generate, can_embed, has_chat_template;
+    bool can_call_tools, can_think; /* in chat: mdl_chat_opts */
     uint32_t ctx_tokens;       /* in force */
     uint32_t train_ctx_tokens; /* claimed by the file */
     uint32_t embed_dim, vocab_size, n_layers, d_model;
@@ -124,18 +125,37 @@ enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err
 /* Token ids that end an answer (from generation_config / GGUF). */
 const int32_t *mdl_eos(const struct mdl *m, size_t *n);
 
+/* A message. Texts are borrowed; those with a length need no NUL. Only role and content
+ * are read by families that call no tools. */
 struct mdl_chat_msg {
-    const char *role; /* "system" "user" "assistant" (developer = system) */
+    const char *role; /* "system" "user" "assistant" (developer = system) "tool" */
     const char *content;
     size_t n_bytes;
+    const char *reasoning; /* assistant: what it thought, or NULL */
+    size_t n_reasoning;
+    /* assistant: its calls, as the JSON text of [{"id", "function": {"name", "arguments"}}];
+     * arguments is an object or the JSON text of one. NULL = none. */
+    const char *tool_calls;
+    size_t n_tool_calls;
+    const char *tool_call_id; /* tool: the call it answers, and what to call it otherwise */
+    const char *name;
+};
+struct mdl_chat_opts {
+    bool add_generation_prompt; /* opens the model's turn at the end */
+    bool thinking;              /* needs info.can_think */
+    bool preserve_thinking;     /* keeps old reasoning beside tool calls */
+    /* JSON text of [{"type": "function", "function": {"name", "description", "parameters"}}],
+     * NULL = none; needs info.can_call_tools */
+    const char *tools;
+    size_t n_tools;
+    size_t max_tokens; /* 0 = no bound */
 };
 /* Renders the family's template straight to ids: control tokens are inserted by
  * us, contents are encoded with parse_special off, so a user cannot forge them.
- * add_generation_prompt: opens the model's turn at the end.
- * Errors: RC_INVALID (roles out of order: says which message), RC_TOO_LARGE. */
+ * Errors: RC_INVALID (roles out of order: err->item says which message; broken JSON of
+ * tools or calls), RC_UNSUPPORTED (thinking or tools where the model has none), RC_TOO_LARGE. */
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
-                 bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
-                 struct rc_err *err);
+                 const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err);
 
 /* ---------------------------------------------------------------- embedding */
 

@@ -124,8 +124,8 @@ struct mdl_family {
     /* With decode: the tensor that holds the last pass's logits, and a host buffer of as many
      * rows where the host cannot read it (else NULL). */
     const struct be_tensor *(*logits)(const struct mdl *, float **host);
-    enum rc (*chat)(const struct mdl *, const struct mdl_chat_msg *, size_t, bool, size_t,
-                    struct mdl_ids *, struct rc_err *);
+    enum rc (*chat)(const struct mdl *, const struct mdl_chat_msg *, size_t,
+                    const struct mdl_chat_opts *, struct mdl_ids *, struct rc_err *);
     enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,
                             struct mdl_ids *, struct rc_err *);
     enum rc (*encode)(struct mdl *, uint32_t, const int32_t *, const uint32_t *, float *,

@@ -88,6 +88,7 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
                            size_t limit, struct rc_err *err)
 {
     struct mdl_chat_msg *msgs = calloc(m->n_messages + 1, sizeof(*msgs));
+    const struct mdl_chat_opts opts = {.add_generation_prompt = true, .max_tokens = limit};
     enum rc rc;
 
     if (msgs == NULL)
@@ -99,7 +100,7 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
         if (msgs[i].content == NULL)
             msgs[i].content = "";
     }
-    rc = mdl_chat(mdl, msgs, m->n_messages, true, limit, &g->prompt, err);
+    rc = mdl_chat(mdl, msgs, m->n_messages, &opts, &g->prompt, err);
     free(msgs);
     return rc;
 }

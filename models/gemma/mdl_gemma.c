@@ -282,4 +282,5 @@ const struct mdl_family mdl_gemma4 = {
     .free = mdl_gemma_free,
     .decode = decode,
     .logits = logits_get,
+    .chat = mdl_gemma4_chat,
 };

@@ -57,7 +57,8 @@ struct gemma {
     char gguf[24];             /* of GGUF keys: the architecture word */
     int32_t bos, pad;
     int32_t turn_start, turn_end;
-    int32_t tok[20]; /* Gemma 4's control tokens, see mdl_gemma4_chat.c */
+    int32_t tok[12];    /* Gemma 4's control tokens, see mdl_gemma4_chat.h */
+    bool empty_thought; /* without thinking, answers begin with an empty thought */
     uint32_t max_rows, max_out;
 
     struct be_weight *embed, *head, *out_norm; /* head NULL when tied */
@@ -119,11 +120,26 @@ void mdl_gemma_gguf_eos(struct mdl *m);
 /* Which layers have which cache: fills cls, kv, shared for n_own own layers. RC_FORMAT when
  * a sharing layer has no layer of its kind to read. */
 enum rc mdl_gemma_share(struct gemma *g, struct rc_err *err);
+/* mdl_gemma_chat.c */
 enum rc mdl_gemma_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
-                       bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
-                       struct rc_err *err);
+                       const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err);
+struct gemma_chat_out {
+    const struct mdl *m;
+    struct mdl_ids *ids;
+    size_t start, max_tokens; /* 0 = no bound */
+    struct rc_err *err;
+};
+enum rc mdl_gemma_chat_id(const struct gemma_chat_out *o, int32_t id);
+/* Encodes with special tokens switched off. */
+enum rc mdl_gemma_chat_text(const struct gemma_chat_out *o, const char *text, size_t n);
+/* White space off both ends, as Python's str.strip sees it. */
+void mdl_gemma_trim(const char **text, size_t *n);
 
 /* mdl_gemma4_cfg.c, mdl_gemma4_chat.c */
 enum rc mdl_gemma4_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
+/* Finds the control tokens; what the model can do in chat goes to m->info. */
+void mdl_gemma4_chat_init(struct mdl *m, struct gemma *g);
+enum rc mdl_gemma4_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
+                        const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err);
 
 #endif

@@ -545,6 +545,37 @@ static enum rc check_ple(const struct mdl *m, const struct gemma *g, struct rc_e
     return RC_OK;
 }
 
+/* The larger models' template begins an answer with an empty thought when thinking is off.
+ * The checkpoint's own template says so; without one, the size does. */
+static enum rc read_template(struct mdl *m, struct gemma *g, int root_fd, struct rc_err *err)
+{
+    static const char mark[] = "<|channel>thought\\n<channel|>";
+    json_t *cfg = NULL;
+    char *text = NULL;
+    const char *s = NULL;
+    size_t n = 0;
+    enum rc rc = RC_OK;
+
+    if (mdl_file_format(m->file) == MDL_GGUF) {
+        mdl_gguf_str(m->file, "tokenizer.chat_template", &s, &n);
+    } else {
+        rc = mdl_side_read(root_fd, "chat_template.jinja", MDL_MAX_CONFIG_BYTES, &text, &n, err);
+        s = text;
+        if (rc == RC_NOT_FOUND &&
+            (rc = mdl_cfg_load(root_fd, "tokenizer_config.json", false, &cfg, err)) == RC_OK) {
+            const json_t *t = json_object_get(cfg, "chat_template");
+
+            s = json_string_value(t);
+            n = json_string_length(t);
+        }
+    }
+    if (rc == RC_OK)
+        g->empty_thought = s ? memmem(s, n, mark, sizeof(mark) - 1) != NULL : g->d_ple == 0;
+    free(text);
+    json_decref(cfg);
+    return rc;
+}
+
 static enum rc gemma4_new(struct mdl *m, struct gemma **out, struct rc_err *err)
 {
     struct gemma *g = calloc(1, sizeof(*g));
@@ -573,8 +604,10 @@ enum rc mdl_gemma4_config(struct mdl *m, const struct mdl_src *src, struct rc_er
     if (g->pad < 0 || g->pad >= (int32_t)m->info.vocab_size)
         g->pad = 0;
     if ((rc = mdl_gemma_check(m, g, err)) != RC_OK || (rc = check_ple(m, g, err)) != RC_OK ||
-        (rc = mdl_gemma_share(g, err)) != RC_OK)
+        (rc = mdl_gemma_share(g, err)) != RC_OK ||
+        (rc = read_template(m, g, src->root_fd, err)) != RC_OK)
         return rc;
+    mdl_gemma4_chat_init(m, g);
     for (i = 0; i < sizeof(ends) / sizeof(*ends); i++)
         mdl_eos_add(m, mdl_tok_find(m->tok, ends[i], strlen(ends[i])));
     g->embed_scale = (float)sqrt((double)g->d_model);

@@ -30,7 +30,7 @@ static size_t space_at(const unsigned char *s, size_t n)
     return 0;
 }
 
-static void trim(const char **text, size_t *n)
+void mdl_gemma_trim(const char **text, size_t *n)
 {
     const unsigned char *s = (const unsigned char *)*text;
     size_t len = *n, k, back;
@@ -91,14 +91,7 @@ static enum rc check_roles(const struct mdl_chat_msg *msgs, size_t n, struct rc_
 
 /* ------------------------------------------------------------------- turns */
 
-struct chat_out {
-    const struct mdl *m;
-    struct mdl_ids *ids;
-    size_t start, max_tokens; /* 0 = no bound */
-    struct rc_err *err;
-};
-
-static enum rc too_many(const struct chat_out *o, uint64_t n)
+static enum rc too_many(const struct gemma_chat_out *o, uint64_t n)
 {
     rc_fail_what(o->err, RC_TOO_LARGE, "messages", "the conversation has more than %zu tokens",
                  o->max_tokens);
@@ -109,14 +102,14 @@ static enum rc too_many(const struct chat_out *o, uint64_t n)
     return RC_TOO_LARGE;
 }
 
-static enum rc put_id(const struct chat_out *o, int32_t id)
+enum rc mdl_gemma_chat_id(const struct gemma_chat_out *o, int32_t id)
 {
     if (o->max_tokens && o->ids->n - o->start >= o->max_tokens)
         return too_many(o, o->ids->n - o->start + 1);
     return mdl_ids_push(o->ids, id, o->err);
 }
 
-static enum rc put_text(const struct chat_out *o, const char *text, size_t n)
+enum rc mdl_gemma_chat_text(const struct gemma_chat_out *o, const char *text, size_t n)
 {
     size_t used = o->ids->n - o->start, i = o->ids->n;
     struct mdl_tok_flags flags = {.parse_special = false, .stop = o->m->stop};
@@ -144,8 +137,8 @@ static enum rc put_text(const struct chat_out *o, const char *text, size_t n)
 }
 
 /* <start_of_turn> role \n [system \n\n] text: the opened turn. */
-static enum rc open_turn(const struct chat_out *o, const char *role, const struct mdl_chat_msg *sys,
-                         const char *text, size_t n)
+static enum rc open_turn(const struct gemma_chat_out *o, const char *role,
+                         const struct mdl_chat_msg *sys, const char *text, size_t n)
 {
     const struct gemma *g = o->m->state;
     size_t n_role = strlen(role), n_sys = sys ? sys->n_bytes : 0, len, at = 0;
@@ -169,13 +162,13 @@ static enum rc open_turn(const struct chat_out *o, const char *role, const struc
     if (n)
         memcpy(buf + at, text, n);
     at += n;
-    if ((rc = put_id(o, g->turn_start)) == RC_OK)
-        rc = put_text(o, buf, at);
+    if ((rc = mdl_gemma_chat_id(o, g->turn_start)) == RC_OK)
+        rc = mdl_gemma_chat_text(o, buf, at);
     free(buf);
     return rc;
 }
 
-static enum rc put_message(const struct chat_out *o, const struct mdl_chat_msg *msg,
+static enum rc put_message(const struct gemma_chat_out *o, const struct mdl_chat_msg *msg,
                            const struct mdl_chat_msg *sys)
 {
     const struct gemma *g = o->m->state;
@@ -183,20 +176,20 @@ static enum rc put_message(const struct chat_out *o, const struct mdl_chat_msg *
     size_t n = msg->n_bytes;
     enum rc rc;
 
-    trim(&text, &n);
+    mdl_gemma_trim(&text, &n);
     if ((rc = open_turn(o, strcmp(msg->role, "user") == 0 ? "user" : "model", sys, text, n)) !=
             RC_OK ||
-        (rc = put_id(o, g->turn_end)) != RC_OK)
+        (rc = mdl_gemma_chat_id(o, g->turn_end)) != RC_OK)
         return rc;
-    return put_text(o, "\n", 1);
+    return mdl_gemma_chat_text(o, "\n", 1);
 }
 
 enum rc mdl_gemma_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
-                       bool add_generation_prompt, size_t max_tokens, struct mdl_ids *out,
-                       struct rc_err *err)
+                       const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err)
 {
     const struct gemma *g = m->state;
-    struct chat_out o = {.m = m, .ids = out, .start = out->n, .max_tokens = max_tokens, .err = err};
+    struct gemma_chat_out o = {
+        .m = m, .ids = out, .start = out->n, .max_tokens = opts->max_tokens, .err = err};
     const struct mdl_chat_msg *sys = NULL;
     size_t i = 0;
     enum rc rc;
@@ -208,7 +201,7 @@ enum rc mdl_gemma_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, siz
         return rc;
     if (is_system(msgs[0].role))
         sys = &msgs[i++];
-    if ((rc = put_id(&o, g->bos)) != RC_OK)
+    if ((rc = mdl_gemma_chat_id(&o, g->bos)) != RC_OK)
         goto out;
     for (; i < n; i++, sys = NULL)
         if ((rc = put_message(&o, &msgs[i], sys)) != RC_OK) {
@@ -216,7 +209,7 @@ enum rc mdl_gemma_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, siz
                 err->item = (int32_t)i;
             goto out;
         }
-    if (add_generation_prompt)
+    if (opts->add_generation_prompt)
         rc = open_turn(&o, "model", NULL, "", 0);
 out:
     if (rc != RC_OK)

@@ -141,7 +141,7 @@ static void info_and_dimensions(void **state)
     assert_int_equal(mdl_dims_check(m, 49, &e), RC_INVALID);
     assert_int_equal(mdl_dims_check(m, 0, &e), RC_INVALID);
     assert_int_equal(mdl_decode(m, &b, &logits, &e), RC_UNSUPPORTED);
-    assert_int_equal(mdl_chat(m, NULL, 0, true, 0, &ids, &e), RC_UNSUPPORTED);
+    assert_int_equal(mdl_chat(m, NULL, 0, &(struct mdl_chat_opts){0}, &ids, &e), RC_UNSUPPORTED);
     assert_int_equal(mdl_kv(m)->n_classes, 0);
     mdl_close(&m);
 }

@@ -19,6 +19,14 @@ static struct mdl_ids reference(const char *text)
     return ids;
 }
 
+static enum rc chat(const struct mdl_chat_msg *msgs, size_t n, bool open, size_t max,
+                    struct mdl_ids *out, struct rc_err *err)
+{
+    const struct mdl_chat_opts o = {.add_generation_prompt = open, .max_tokens = max};
+
+    return mdl_chat(model, msgs, n, &o, out, err);
+}
+
 static void same(const struct mdl_ids *a, const struct mdl_ids *b)
 {
     assert_int_equal(a->n, b->n);
@@ -29,7 +37,7 @@ static void renders(const struct mdl_chat_msg *msgs, size_t n, bool open, const 
 {
     struct mdl_ids want = reference(text), got = {0};
 
-    need_ok(mdl_chat(model, msgs, n, open, 0, &got, err));
+    need_ok(chat(msgs, n, open, 0, &got, err));
     same(&got, &want);
     mdl_ids_deinit(&want);
     mdl_ids_deinit(&got);
@@ -51,7 +59,7 @@ static void golden_turns(void **s)
         if (strcmp(json_string_value(json_object_get(c, "name")), "gemma3_turns") != 0)
             continue;
         want = ids_of(json_object_get(c, "ids"), &n); /* <bos> in front, as the template has */
-        need_ok(mdl_chat(model, &m, 1, true, 0, &got, err));
+        need_ok(chat(&m, 1, true, 0, &got, err));
         assert_int_equal(got.n, n);
         assert_memory_equal(got.ids, want, n * sizeof(*want));
         mdl_ids_deinit(&got);
@@ -100,7 +108,7 @@ static void users_cannot_forge_control_tokens(void **s)
             struct mdl_ids got = {0};
             size_t special = 0;
 
-            need_ok(mdl_chat(model, two, 3, true, 0, &got, err));
+            need_ok(chat(two, 3, true, 0, &got, err));
             for (k = 0; k < got.n; k++)
                 special += mdl_tok_is_special(mdl_tok_get(model), got.ids[k]);
             assert_int_equal(special, 1 + 2 * 2 + 1); /* bos, two turns, one opened */
@@ -136,7 +144,7 @@ static void roles_out_of_order(void **s)
 
         for (; n < 4 && rows[i].roles[n]; n++)
             m[n] = msg(rows[i].roles[n], "x");
-        assert_int_equal(mdl_chat(model, m, n, true, 0, &out, &e), RC_INVALID);
+        assert_int_equal(chat(m, n, true, 0, &out, &e), RC_INVALID);
         assert_int_equal(e.item, rows[i].item);
         if (!strstr(e.msg, rows[i].says))
             fail_msg("'%s' does not say '%s'", e.msg, rows[i].says);
@@ -152,18 +160,18 @@ static void bound_on_tokens(void **s)
     struct mdl_ids all = {0}, got = {0};
     size_t max;
 
-    need_ok(mdl_chat(model, m, 4, true, 0, &all, err));
+    need_ok(chat(m, 4, true, 0, &all, err));
     for (max = 1; max <= all.n + 1; max++) {
         struct rc_err e = RC_ERR_INIT;
 
         need_ok(mdl_ids_push(&got, 7, err)); /* what the caller had stays */
         if (max < all.n) {
-            assert_int_equal(mdl_chat(model, m, 4, true, max, &got, &e), RC_TOO_LARGE);
+            assert_int_equal(chat(m, 4, true, max, &got, &e), RC_TOO_LARGE);
             assert_int_equal(e.limit, max);
             assert_true(e.n > max);
             assert_int_equal(got.n, 1);
         } else {
-            need_ok(mdl_chat(model, m, 4, true, max, &got, err));
+            need_ok(chat(m, 4, true, max, &got, err));
             assert_int_equal(got.n, all.n + 1);
         }
         assert_int_equal(got.ids[0], 7);
@@ -179,10 +187,22 @@ static void bad_utf8_names_the_message(void **s)
     struct rc_err e = RC_ERR_INIT;
     struct mdl_ids out = {0};
 
-    assert_int_equal(mdl_chat(model, m, 2, true, 0, &out, &e), RC_INVALID);
+    assert_int_equal(chat(m, 2, true, 0, &out, &e), RC_INVALID);
     assert_int_equal(e.item, 1);
     assert_int_equal(out.n, 0);
     mdl_ids_deinit(&out);
+}
+
+static void tools_and_thoughts_are_for_others(void **s)
+{
+    const struct mdl_chat_opts tools = {.tools = "[]", .n_tools = 2}, thinks = {.thinking = true};
+    const struct mdl_chat_msg m = msg("user", "ok");
+    struct rc_err e = RC_ERR_INIT;
+    struct mdl_ids out = {0};
+
+    assert_false(mdl_info_get(model)->can_call_tools || mdl_info_get(model)->can_think);
+    assert_int_equal(mdl_chat(model, &m, 1, &tools, &out, &e), RC_UNSUPPORTED);
+    assert_int_equal(mdl_chat(model, &m, 1, &thinks, &out, &e), RC_UNSUPPORTED);
 }
 
 int main(void)
@@ -194,6 +214,7 @@ int main(void)
         cmocka_unit_test(roles_out_of_order),
         cmocka_unit_test(bound_on_tokens),
         cmocka_unit_test(bad_utf8_names_the_message),
+        cmocka_unit_test(tools_and_thoughts_are_for_others),
     };
     struct mdl_opts o = small_opts(BE_F16);
     int rc;

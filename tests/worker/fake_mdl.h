@@ -237,14 +237,13 @@ const int32_t *mdl_eos(const struct mdl *m, size_t *n)
     *n = 1;
     return eos;
 }
-enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n, bool open,
-                 size_t max_tokens, struct mdl_ids *out, struct rc_err *err)
+enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
+                 const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err)
 {
     (void)m;
-    (void)open;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < msgs[i].n_bytes; k++) {
-            if (out->n >= max_tokens)
+            if (out->n >= opts->max_tokens)
                 return rc_fail(err, RC_TOO_LARGE, "too many tokens");
             mdl_ids_push(out, FAKE_BYTE(msgs[i].content[k]), NULL);
         }
