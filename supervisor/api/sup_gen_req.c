@@ -149,7 +149,7 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     s->has_seed = v[SUP_G_SEED].set;
     s->seed = (uint64_t)v[SUP_G_SEED].i;
     if (!read_stop(g, v[SUP_G_STOP].j, q, f) || !read_bias(g, v[SUP_G_LOGIT_BIAS].j, s, f) ||
-        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f))
+        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f) || !sup_format_read(g, v, q, f))
         return NULL;
     q->sampling = s;
     q->max_tokens =

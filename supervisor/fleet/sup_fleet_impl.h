@@ -158,6 +158,7 @@ struct worker {
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
     Ipc__Stats last_stats;
+    Ipc__GrammarStats last_grammar;
     struct worker_kernels last_kernels;
     char line[1024];
     size_t n_line;

@@ -17,10 +17,19 @@
 #define GR_EOS 0
 #define GR_BYTE(b) (3 + (int32_t)(unsigned char)(b))
 static const char *const gr_pieces[] = {
-    "{\"",   "\":",   "\", \"", "\"}",  "true",  "false", "null",  "hello", " world", "\n",
-    "\n  ",  "  ",    "12",     "3.14", "-",     "\\n",   "\\u00", "ab",    "abc",    "abcdef",
-    "\":{\"", "}]",   "[[",     "é",    "日本",  "\xe6\x97", "\xa5",  "aaaaaaaa", "\"a\"", ": 1",
-    "}}}}",  "]]]]",  "date",   "2024", "-02-",  "name",  "\"name\": \"", "x\"y", "\xf0\x9f\x98\x80",
+    "{\"",          "\":",      "\", \"",
+    "\"}",          "true",     "false",
+    "null",         "hello",    " world",
+    "\n",           "\n  ",     "  ",
+    "12",           "3.14",     "-",
+    "\\n",          "\\u00",    "ab",
+    "abc",          "abcdef",   "\":{\"",
+    "}]",           "[[",       "é",
+    "日本",         "\xe6\x97", "\xa5",
+    "aaaaaaaa",     "\"a\"",    ": 1",
+    "}}}}",         "]]]]",     "date",
+    "2024",         "-02-",     "name",
+    "\"name\": \"", "x\"y",     "\xf0\x9f\x98\x80",
     "hello", /* a second token of the same text */
 };
 #define GR_N_PIECES (sizeof(gr_pieces) / sizeof(gr_pieces[0]))
@@ -176,8 +185,8 @@ static inline bool gr_walk(struct gr_rig *r, enum wrk_gr_kind kind, const char *
             bool ok;
 
             assert_int_equal(wrk_gr_run_copy(&copy, &run, NULL), RC_OK);
-            ok = t == GR_EOS ? wrk_gr_run_may_end(&run)
-                             : wrk_gr_run_accept(&copy, t, NULL) == RC_OK;
+            ok =
+                t == GR_EOS ? wrk_gr_run_may_end(&run) : wrk_gr_run_accept(&copy, t, NULL) == RC_OK;
             if (ok != gr_allowed(&m, t))
                 fail_msg("%s behind '%.*s': token %d is %s by the mask", grammar, (int)at, out, t,
                          ok ? "forbidden" : "allowed");

@@ -105,7 +105,8 @@ static void walks(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (int turn = 0; turn < 6; turn++)
-            if (gr_walk(&r, WRK_GR_REGEX, cases[i].grammar, &seed, 50, out, sizeof(out), turn < 2)) {
+            if (gr_walk(&r, WRK_GR_REGEX, cases[i].grammar, &seed, 50, out, sizeof(out),
+                        turn < 2)) {
                 assert_int_equal(gr_try(&r, WRK_GR_REGEX, cases[i].grammar, out), 1);
                 whole++;
             }

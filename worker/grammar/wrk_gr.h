@@ -24,11 +24,11 @@
 /* ------------------------------------------------------------------ grammars */
 
 enum wrk_gr_kind { /* wire values: Generate.grammar_kind */
-    WRK_GR_NONE = 0,
-    WRK_GR_JSON = 1,   /* any JSON object; the text is empty */
-    WRK_GR_SCHEMA = 2, /* JSON Schema */
-    WRK_GR_GBNF = 3,
-    WRK_GR_REGEX = 4, /* the whole answer matches */
+                   WRK_GR_NONE = 0,
+                   WRK_GR_JSON = 1,   /* any JSON object; the text is empty */
+                   WRK_GR_SCHEMA = 2, /* JSON Schema */
+                   WRK_GR_GBNF = 3,
+                   WRK_GR_REGEX = 4, /* the whole answer matches */
 };
 
 #define WRK_GR_TEXT_MAX (1u << 20) /* bytes of one grammar */

@@ -113,8 +113,9 @@ static uint32_t character(struct gb *g)
 
     if (now(g) != '\\') {
         c = gr_utf8(g->s, g->n, &g->at);
-        return c != GR_NONE ? c : bad(g, g->at >= g->n ? "UnexpectedEnd" : "InvalidUtf8",
-                                      "expected a character");
+        return c != GR_NONE ? c
+                            : bad(g, g->at >= g->n ? "UnexpectedEnd" : "InvalidUtf8",
+                                  "expected a character");
     }
     if (++g->at >= g->n)
         return bad(g, "UnexpectedEnd", "nothing behind '\\'");
@@ -203,7 +204,7 @@ static uint32_t parse_class(struct gb *g)
 {
     struct gr_range r[CLASS_RANGES];
     uint32_t n = 0;
-    bool not;
+    bool not ;
 
     g->at++;
     if ((not = now(g) == '^'))

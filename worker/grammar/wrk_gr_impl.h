@@ -14,16 +14,16 @@
 #define GR_NONE UINT32_MAX
 #define GR_INF UINT32_MAX
 
-#define GR_NODES_MAX (1u << 19)   /* of trees */
-#define GR_STATES_MAX (1u << 18)  /* before and after determinising */
+#define GR_NODES_MAX (1u << 19)  /* of trees */
+#define GR_STATES_MAX (1u << 18) /* before and after determinising */
 #define GR_EDGES_MAX (1u << 20)
 #define GR_RULES_MAX (1u << 15)
-#define GR_TREE_DEPTH 96          /* nesting of groups, schemas, trees */
-#define GR_STEPS_MAX 6000000u     /* of compiling: some 50 ms */
-#define GR_COUNT_MAX 1000000u     /* a lower bound of a repetition */
-#define GR_DEPTH 256u             /* frames of a stack */
-#define GR_CONFIGS 512u           /* stacks of a set */
-#define GR_VISITS 4096u           /* places looked at to move by one byte */
+#define GR_TREE_DEPTH 96      /* nesting of groups, schemas, trees */
+#define GR_STEPS_MAX 6000000u /* of compiling: some 50 ms */
+#define GR_COUNT_MAX 1000000u /* a lower bound of a repetition */
+#define GR_DEPTH 256u         /* frames of a stack */
+#define GR_CONFIGS 512u       /* stacks of a set */
+#define GR_VISITS 4096u       /* places looked at to move by one byte */
 
 /* ---------------------------------------------------------------------- trees */
 
@@ -79,7 +79,7 @@ struct gr_build {
     /* says where in the text a reader is, for messages; or NULL */
     void (*locate)(const void *user, char *out, size_t cap);
     const void *user;
-    enum rc rc;        /* the first failure */
+    enum rc rc; /* the first failure */
     struct rc_err *err;
 };
 
@@ -193,7 +193,7 @@ struct gr_set_at {
     bool may_end;
 };
 
-#define GR_DEAD 0u    /* the empty set */
+#define GR_DEAD 0u /* the empty set */
 #define GR_UNKNOWN UINT32_MAX
 
 #define GR_FRAMES_CAP 65536u
@@ -244,7 +244,7 @@ static inline bool gr_saved_must_end(const uint32_t *words)
 
 /* ----------------------------------------------------------------- vocabulary */
 
-struct gr_tnode { /* depth-first order */
+struct gr_tnode {   /* depth-first order */
     uint32_t next;  /* behind this subtree */
     int32_t token;  /* -1: none ends here */
     uint16_t depth; /* 1 at the top */
@@ -257,12 +257,12 @@ struct gr_trie {
 #define GR_PLAIN_MAX 48u /* characters of a plain token */
 struct wrk_gr_vocab {
     uint32_t n_vocab, n_words, longest;
-    struct gr_trie all, odd; /* every token; those that are not plain */
+    struct gr_trie all, odd;           /* every token; those that are not plain */
     uint64_t *plain[GR_PLAIN_MAX + 1]; /* [k]: plain tokens of at most k characters */
     uint32_t most_plain;
     int32_t *eos;
     size_t n_eos;
-    char *text; /* of all tokens */
+    char *text;        /* of all tokens */
     uint32_t *text_at; /* n_vocab + 1 */
     size_t bytes;
 };

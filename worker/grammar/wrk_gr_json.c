@@ -35,9 +35,9 @@ uint32_t sc_space(struct sc *c)
 {
     if (c->space == GR_NONE) {
         uint32_t r = c->space = gr_rule_new(c->b, "white space");
-        uint32_t node = GR_ALT_OF(
-            c->b, gr_str(c->b, " "),
-            GR_SEQ_OF(c->b, gr_str(c->b, "\n"), gr_rep(c->b, chars(c, " \t"), 0, 32)));
+        uint32_t node =
+            GR_ALT_OF(c->b, gr_str(c->b, " "),
+                      GR_SEQ_OF(c->b, gr_str(c->b, "\n"), gr_rep(c->b, chars(c, " \t"), 0, 32)));
 
         if (c->b->rc == RC_OK)
             gr_rule(c->b, r)->node = node;
@@ -48,7 +48,11 @@ uint32_t sc_space(struct sc *c)
 uint32_t sc_char(struct sc *c)
 {
     static const struct gr_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
-                                 not_d[] = {{'1', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}},
+                                 not_d[] = {{'1', '9'},
+                                            {'A', 'C'},
+                                            {'E', 'F'},
+                                            {'a', 'c'},
+                                            {'e', 'f'}},
                                  not_0[] = {{'1', '9'}, {'A', 'F'}, {'a', 'f'}},
                                  high[] = {{'8', '9'}, {'A', 'B'}, {'a', 'b'}},
                                  low[] = {{'C', 'F'}, {'c', 'f'}},
@@ -60,14 +64,13 @@ uint32_t sc_char(struct sc *c)
         return c->chr;
     h = gr_set(b, hex, 3, false);
     h2 = GR_SEQ_OF(b, h, h);
-    u = GR_ALT_OF(
-        b, GR_SEQ_OF(b, gr_set(b, not_d, 5, false), h, h2),
-        GR_SEQ_OF(b, gr_str(b, "0"), gr_set(b, not_0, 3, false), h2),
-        GR_SEQ_OF(b, gr_str(b, "00"), gr_set(b, not_0, 3, false), h),
-        GR_SEQ_OF(b, gr_str(b, "000"), gr_set(b, not_0, 3, false)),
-        GR_SEQ_OF(b, chars(c, "dD"), range(c, '0', '7'), h2),
-        GR_SEQ_OF(b, chars(c, "dD"), gr_set(b, high, 3, false), h2, gr_str(b, "\\u"), chars(c, "dD"),
-                  gr_set(b, low, 2, false), h2));
+    u = GR_ALT_OF(b, GR_SEQ_OF(b, gr_set(b, not_d, 5, false), h, h2),
+                  GR_SEQ_OF(b, gr_str(b, "0"), gr_set(b, not_0, 3, false), h2),
+                  GR_SEQ_OF(b, gr_str(b, "00"), gr_set(b, not_0, 3, false), h),
+                  GR_SEQ_OF(b, gr_str(b, "000"), gr_set(b, not_0, 3, false)),
+                  GR_SEQ_OF(b, chars(c, "dD"), range(c, '0', '7'), h2),
+                  GR_SEQ_OF(b, chars(c, "dD"), gr_set(b, high, 3, false), h2, gr_str(b, "\\u"),
+                            chars(c, "dD"), gr_set(b, low, 2, false), h2));
     return c->chr = GR_ALT_OF(
                b, gr_set(b, plain, 3, false),
                GR_SEQ_OF(b, gr_str(b, "\\"),
@@ -75,7 +78,8 @@ uint32_t sc_char(struct sc *c)
 }
 
 /* A call of rule *r, which is made from node the first time. */
-static uint32_t call_made(struct sc *c, uint32_t *r, const char *name, uint32_t (*make)(struct sc *))
+static uint32_t call_made(struct sc *c, uint32_t *r, const char *name,
+                          uint32_t (*make)(struct sc *))
 {
     if (*r == GR_NONE) {
         uint32_t node, rule = *r = gr_rule_new(c->b, name);
@@ -125,9 +129,9 @@ uint32_t sc_integer_any(struct sc *c)
 {
     struct gr_build *b = c->b;
 
-    return GR_ALT_OF(b, gr_str(b, "0"),
-                     GR_SEQ_OF(b, gr_opt(b, gr_str(b, "-")), range(c, '1', '9'),
-                               sc_digits(c, 0, 17)));
+    return GR_ALT_OF(
+        b, gr_str(b, "0"),
+        GR_SEQ_OF(b, gr_opt(b, gr_str(b, "-")), range(c, '1', '9'), sc_digits(c, 0, 17)));
 }
 
 uint32_t sc_comma(struct sc *c)

@@ -6,10 +6,10 @@
 
 #include "wrk_gr_impl.h"
 
-#define SC_DEPTH 64u         /* schemas inside schemas */
-#define SC_PROPERTIES 400u  /* of one object */
-#define SC_ENUM 65536u       /* values */
-#define SC_KEY_BYTES 256u    /* of a property's name where others are allowed too */
+#define SC_DEPTH 64u       /* schemas inside schemas */
+#define SC_PROPERTIES 400u /* of one object */
+#define SC_ENUM 65536u     /* values */
+#define SC_KEY_BYTES 256u  /* of a property's name where others are allowed too */
 
 struct sc_path { /* lives on the C stack */
     const struct sc_path *up;

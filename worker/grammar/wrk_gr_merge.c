@@ -18,8 +18,9 @@ json_t *sc_resolve(struct sc *c, const char *ref)
     char part[512];
 
     if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/')) {
-        sc_fail(c, RC_UNSUPPORTED, "'$ref' \"%.80s\": only references inside the schema (\"#/...\") "
-                                   "are supported",
+        sc_fail(c, RC_UNSUPPORTED,
+                "'$ref' \"%.80s\": only references inside the schema (\"#/...\") "
+                "are supported",
                 ref);
         return NULL;
     }
@@ -66,9 +67,7 @@ static json_t *common(json_t *a, json_t *b)
     json_t *out = json_array(), *x, *y;
     size_t i, j;
 
-    json_array_foreach(a, i, x)
-    json_array_foreach(b, j, y)
-    if (json_equal(x, y))
+    json_array_foreach(a, i, x) json_array_foreach(b, j, y) if (json_equal(x, y))
     {
         json_array_append(out, x);
         break;
@@ -98,9 +97,8 @@ static json_t *common_types(json_t *a, json_t *b)
             has_number = has_number || (s != NULL && strcmp(s, "number") == 0);
             has_integer = has_integer || (s != NULL && strcmp(s, "integer") == 0);
         }
-        json_array_foreach(from, i, v)
-        if (has_number && !has_integer && json_is_string(v) &&
-            strcmp(json_string_value(v), "integer") == 0)
+        json_array_foreach(from, i, v) if (has_number && !has_integer && json_is_string(v) &&
+                                           strcmp(json_string_value(v), "integer") == 0)
             json_array_append(out, v);
     }
     json_decref(x);
@@ -240,17 +238,15 @@ static bool gather(struct sc *c, json_t *out, json_t *s, unsigned depth)
     }
     if (!gr_step(c->b, 20) || !take(c, out, s))
         return false;
-    if (ref != NULL && (!json_is_string(ref) ||
-                        (target = sc_resolve(c, json_string_value(ref))) == NULL ||
-                        !gather(c, out, target, depth + 1)))
+    if (ref != NULL &&
+        (!json_is_string(ref) || (target = sc_resolve(c, json_string_value(ref))) == NULL ||
+         !gather(c, out, target, depth + 1)))
         return false;
     if (list != NULL && !json_is_array(list)) {
         sc_fail(c, RC_INVALID, "InvalidSchema: 'allOf' must be an array of schemas");
         return false;
     }
-    json_array_foreach(list, i, part)
-    if (!gather(c, out, part, depth + 1))
-        return false;
+    json_array_foreach(list, i, part) if (!gather(c, out, part, depth + 1)) return false;
     return true;
 }
 
@@ -317,9 +313,9 @@ static bool is_required(json_t *s, const char *name)
     json_t *v;
     size_t i;
 
-    json_array_foreach(json_object_get(s, "required"), i, v)
-    if (json_is_string(v) && strcmp(json_string_value(v), name) == 0)
-        return true;
+    json_array_foreach(json_object_get(s, "required"), i,
+                       v) if (json_is_string(v) &&
+                              strcmp(json_string_value(v), name) == 0) return true;
     return false;
 }
 
@@ -339,19 +335,18 @@ static bool objects_apart(struct sc *c, json_t *a, json_t *b, unsigned depth)
     size_t i;
 
     if (!open_object(a))
-        json_array_foreach(json_object_get(b, "required"), i, v)
-        if (json_is_string(v) && json_object_get(pa, json_string_value(v)) == NULL &&
-            !is_required(a, json_string_value(v)))
-            return true;
-    json_object_foreach(pb, key, v)
-    if (is_required(a, key) && json_object_get(pa, key) != NULL &&
-        sc_apart(c, json_object_get(pa, key), v, depth + 1))
-        return true;
+        json_array_foreach(json_object_get(b, "required"), i,
+                           v) if (json_is_string(v) &&
+                                  json_object_get(pa, json_string_value(v)) == NULL &&
+                                  !is_required(a, json_string_value(v))) return true;
+    json_object_foreach(pb, key,
+                        v) if (is_required(a, key) && json_object_get(pa, key) != NULL &&
+                               sc_apart(c, json_object_get(pa, key), v, depth + 1)) return true;
     /* a closed b has no room for what a always writes */
     if (json_is_false(json_object_get(b, "additionalProperties")))
-        json_array_foreach(json_object_get(a, "required"), i, v)
-        if (json_is_string(v) && json_object_get(pb, json_string_value(v)) == NULL)
-            return true;
+        json_array_foreach(json_object_get(a, "required"), i,
+                           v) if (json_is_string(v) &&
+                                  json_object_get(pb, json_string_value(v)) == NULL) return true;
     return false;
 }
 
@@ -360,9 +355,8 @@ static bool apart_from_all(struct sc *c, json_t *a, json_t *list, bool first, un
     json_t *v;
     size_t i;
 
-    json_array_foreach(list, i, v)
-    if (!(first ? sc_apart(c, v, a, depth + 1) : sc_apart(c, a, v, depth + 1)))
-        return false;
+    json_array_foreach(list, i, v) if (!(first ? sc_apart(c, v, a, depth + 1)
+                                               : sc_apart(c, a, v, depth + 1))) return false;
     return json_array_size(list) > 0;
 }
 

@@ -166,8 +166,7 @@ static void json_range(struct gr_build *b, uint32_t from, struct tails *t, uint3
     static const struct gr_range plain[] = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x10ffff}};
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
-        split(b, from, t, lo > plain[i].lo ? lo : plain[i].lo,
-              hi < plain[i].hi ? hi : plain[i].hi);
+        split(b, from, t, lo > plain[i].lo ? lo : plain[i].lo, hi < plain[i].hi ? hi : plain[i].hi);
     /* U+0000 is left out: many readers of JSON refuse it in a string */
     for (uint32_t c = lo > 1 ? lo : 1; c <= hi && c <= 0x5c; c++) {
         if (c >= 0x20 && c != 0x22 && c != 0x5c)

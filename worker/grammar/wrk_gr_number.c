@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS 18                       /* of an integer */
-#define WHOLE_MAX 999999999999999999ll  /* as many nines */
-#define UNIT 1000000                    /* a bound of a number has at most six decimals */
+#define DIGITS 18                      /* of an integer */
+#define WHOLE_MAX 999999999999999999ll /* as many nines */
+#define UNIT 1000000                   /* a bound of a number has at most six decimals */
 #define UNIT_DIGITS 6u
-#define DECIMAL_MAX 999999999999ll      /* and is below 10^12 */
+#define DECIMAL_MAX 999999999999ll /* and is below 10^12 */
 
 struct digits {
     struct sc *c;
@@ -65,9 +65,9 @@ static uint32_t same_length(const struct digits *d, const char *lo, const char *
     if (all_are(lo, n, '0') && all_are(hi, n, '9'))
         return free_digits(d, n);
     if (lo[0] == hi[0])
-        return dotted(d, n,
-                      GR_SEQ_OF(b, digit_range(d->c, lo[0], lo[0]),
-                                same_length(d, lo + 1, hi + 1, n - 1)));
+        return dotted(
+            d, n,
+            GR_SEQ_OF(b, digit_range(d->c, lo[0], lo[0]), same_length(d, lo + 1, hi + 1, n - 1)));
     kids[k++] = GR_SEQ_OF(b, digit_range(d->c, lo[0], lo[0]), same_length(d, lo + 1, nines, n - 1));
     if (hi[0] - lo[0] > 1)
         kids[k++] = GR_SEQ_OF(b, digit_range(d->c, (char)(lo[0] + 1), (char)(hi[0] - 1)),
@@ -296,8 +296,7 @@ static uint32_t decimals(struct sc *c, struct bound lo, struct bound hi)
                               digit_range(c, '1', '9'), sc_digits(c, 0, 6));
     if (!hi.excluded) /* the bound itself */
         kids[k++] = GR_SEQ_OF(b, between(&d, z, z),
-                              point == 0 ? gr_opt(b, GR_SEQ_OF(b, dot, zeros(c, 1)))
-                                         : zeros(c, 0));
+                              point == 0 ? gr_opt(b, GR_SEQ_OF(b, dot, zeros(c, 1))) : zeros(c, 0));
     /* with a point in the bounds, whole numbers may do without */
     from = ((uint64_t)lo.at + UNIT - 1) / UNIT + (lo.excluded && lo.at % UNIT == 0);
     to = (uint64_t)hi.at / UNIT;

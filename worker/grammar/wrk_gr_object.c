@@ -233,8 +233,8 @@ static void read_members(struct members *m)
                     name);
             return;
         }
-        add_member(m, name, m->add != NULL ? sc_schema(c, m->add, "additionalProperties", 0)
-                                           : sc_value(c),
+        add_member(m, name,
+                   m->add != NULL ? sc_schema(c, m->add, "additionalProperties", 0) : sc_value(c),
                    GR_REQUIRED);
     }
 }
@@ -387,9 +387,9 @@ uint32_t sc_array(struct sc *c, json_t *s)
             sc_fail(c, RC_INVALID, "'minItems' is %u, and no items are allowed", min);
         return sc_brackets(c, GR_NONE, true);
     }
-    return sc_brackets(c,
-                       GR_SEQ_OF(c->b, item,
-                                 behind(c, item, min > 1 ? min - 1 : 0,
-                                        max == GR_INF ? GR_INF : max - 1)),
-                       min == 0);
+    return sc_brackets(
+        c,
+        GR_SEQ_OF(c->b, item,
+                  behind(c, item, min > 1 ? min - 1 : 0, max == GR_INF ? GR_INF : max - 1)),
+        min == 0);
 }

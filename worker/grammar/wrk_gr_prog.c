@@ -23,13 +23,13 @@ struct maker {
     struct gr_build *b;
     const struct gr_nedge *edge;
     struct gr_index by_from;
-    bool *nullable;             /* per rule */
-    uint32_t *mark, now;        /* per state: seen by closure `now` */
-    struct gr_vec set, member;  /* struct dset; the states of all sets */
-    uint32_t *hash, hash_mask;  /* sets, by content: index + 1 */
+    bool *nullable;            /* per rule */
+    uint32_t *mark, now;       /* per state: seen by closure `now` */
+    struct gr_vec set, member; /* struct dset; the states of all sets */
+    uint32_t *hash, hash_mask; /* sets, by content: index + 1 */
     struct gr_vec state, out_edge, out_call;
-    struct gr_vec byte, call;   /* scratch: struct gr_nedge leaving a set */
-    struct gr_vec tmp;          /* scratch: states of a set being made */
+    struct gr_vec byte, call; /* scratch: struct gr_nedge leaving a set */
+    struct gr_vec tmp;        /* scratch: states of a set being made */
 };
 
 bool gr_index(struct gr_index *x, uint32_t n_keys, const uint32_t *key, uint32_t n)

@@ -110,7 +110,7 @@ static bool class_escape(struct rx *x, struct ranges *r, char c)
 {
     static const struct gr_range digit[] = {{'0', '9'}},
                                  word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                                 space[] = {{9, 13},         {32, 32},         {0xa0, 0xa0},
+                                 space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
                                             {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
                                             {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
                                             {0xfeff, 0xfeff}};
@@ -262,7 +262,7 @@ static uint32_t parse_class(struct rx *x)
     if (x->n == 0 || x->s[x->at - 1] != ']')
         return bad(x, RC_INVALID, "UnexpectedEnd: ']' is missing");
     normalize(&r);
-    if (not)
+    if (not )
         complement(x, &r);
     return gr_set(x->b, r.r, r.n, x->json);
 }

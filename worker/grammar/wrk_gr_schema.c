@@ -170,8 +170,9 @@ unsigned sc_types(struct sc *c, json_t *s)
         unsigned one = type_of_name(name);
 
         if (one == 0) {
-            sc_fail(c, RC_INVALID, "InvalidSchema: type '%.40s', expected object, array, string, "
-                                   "number, integer, boolean or null",
+            sc_fail(c, RC_INVALID,
+                    "InvalidSchema: type '%.40s', expected object, array, string, "
+                    "number, integer, boolean or null",
                     name != NULL ? name : "(no string)");
             return 0;
         }
@@ -480,7 +481,8 @@ void gr_read_schema(struct gr_build *b, const char *text, size_t n, bool any_obj
         node = sc_object_any(&c);
     } else if (too_deep(text, n)) {
         gr_fail(b, RC_TOO_LARGE, "the schema's JSON is nested more than 256 deep");
-    } else if ((c.root = json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why)) == NULL) {
+    } else if ((c.root = json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why)) ==
+               NULL) {
         gr_fail(b, RC_INVALID, "InvalidSchema: %s", why.text);
     } else if ((c.made = json_array()) == NULL) {
         gr_fail(b, RC_NOMEM, "no memory for a schema");

@@ -282,8 +282,8 @@ enum rc wrk_gr_hold(struct wrk_gr_store *s, struct wrk_gr_held **out, enum wrk_g
         s->stats.compiled++;
         progs_trim(s);
         if (s->prog_bytes + h->bytes > WRK_GR_USED_BYTES) {
-            rc = rc_fail(err, RC_BUSY, "grammars in use take %zu MiB, at most %u", s->prog_bytes >> 20,
-                         WRK_GR_USED_BYTES >> 20);
+            rc = rc_fail(err, RC_BUSY, "grammars in use take %zu MiB, at most %u",
+                         s->prog_bytes >> 20, WRK_GR_USED_BYTES >> 20);
             wrk_gr_prog_free(&h->prog);
             free(h->text);
             free(h->start);

@@ -17,8 +17,8 @@
 #define LEAP                                                              \
     "(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:1[26]|[2468][048]" \
     "|[3579][26])00)"
-#define DATE                                                                    \
-    "(?:[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0"    \
+#define DATE                                                                 \
+    "(?:[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0" \
     "[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -37,8 +37,8 @@ static const struct {
               "){0,2}\\.[A-Za-z]{2,16}$"},
     {"hostname", "^" HOST "$"},
     {"ipv4", "^" OCTET "(?:\\." OCTET "){3}$"},
-    {"ipv6", "^(?:" H16 "(?::" H16 "){7}|::(?:" H16 "(?::" H16 "){0,5})?|" H16
-             "::(?:" H16 "(?::" H16 "){0,4})?)$"},
+    {"ipv6", "^(?:" H16 "(?::" H16 "){7}|::(?:" H16 "(?::" H16 "){0,5})?|" H16 "::(?:" H16
+             "(?::" H16 "){0,4})?)$"},
     {"uri", "^(?:https?|ftp)://" HOST "(?::[1-9][0-9]{0,3})?(?:/[A-Za-z0-9._~-]{0,64}){0,8}"
             "(?:\\?[A-Za-z0-9._~=&-]{0,128})?(?:#[A-Za-z0-9._~-]{0,64})?$"},
 };
@@ -56,12 +56,12 @@ static uint32_t of_format(struct sc *c, const json_t *v)
 
     for (size_t i = 0; name != NULL && i < sizeof(formats) / sizeof(formats[0]); i++)
         if (strcmp(formats[i].name, name) == 0)
-            return quoted(c,
-                          gr_regex(c->b, formats[i].pattern, strlen(formats[i].pattern), true));
-    sc_fail(c, RC_UNSUPPORTED,
-            "format '%.40s' is not supported, expected date, time, date-time, duration, uuid, email, "
-            "hostname, ipv4, ipv6 or uri",
-            name != NULL ? name : "(no string)");
+            return quoted(c, gr_regex(c->b, formats[i].pattern, strlen(formats[i].pattern), true));
+    sc_fail(
+        c, RC_UNSUPPORTED,
+        "format '%.40s' is not supported, expected date, time, date-time, duration, uuid, email, "
+        "hostname, ipv4, ipv6 or uri",
+        name != NULL ? name : "(no string)");
     return 0;
 }
 
@@ -73,8 +73,9 @@ uint32_t sc_text(struct sc *c, json_t *s)
     bool length = min > 0 || max != GR_INF;
 
     if ((pattern != NULL) + (format != NULL) + length > 1)
-        sc_fail(c, RC_UNSUPPORTED, "'pattern', 'format' and lengths of one string are not supported "
-                                   "together: say the length in the pattern");
+        sc_fail(c, RC_UNSUPPORTED,
+                "'pattern', 'format' and lengths of one string are not supported "
+                "together: say the length in the pattern");
     if (min > max)
         sc_fail(c, RC_INVALID, "'minLength' is %u and 'maxLength' %u", min, max);
     if (pattern != NULL && !json_is_string(pattern))
@@ -84,7 +85,7 @@ uint32_t sc_text(struct sc *c, json_t *s)
     if (format != NULL)
         return of_format(c, format);
     if (pattern != NULL)
-        return quoted(c, gr_regex(c->b, json_string_value(pattern), json_string_length(pattern),
-                                  true));
+        return quoted(
+            c, gr_regex(c->b, json_string_value(pattern), json_string_length(pattern), true));
     return length ? quoted(c, gr_rep(c->b, sc_char(c), min, max)) : sc_string(c);
 }
