@@ -288,20 +288,25 @@ static enum rc host_token(struct wrk_engine *e, struct wrk_seq *s, const float *
                           int32_t *token, float *logprob, struct wrk_top *top, struct rc_err *why)
 {
     const struct wrk_gen *g = &s->task->gen;
+    struct wrk_gr_mask mask;
     const float *row = NULL;
+    bool bound = s->run.held != NULL;
     enum rc rc;
 
     if ((rc = host_row(e, logits, k, &row, why)) != RC_OK ||
-        (rc = wrk_sample(&e->sampler, row, &g->sampling, s->counts.slot != NULL ? &s->counts : NULL,
-                         &s->rng, token, why)) != RC_OK)
+        (bound && (rc = wrk_gr_run_mask(&s->run, &mask, why)) != RC_OK) ||
+        (rc = wrk_sample_allowed(&e->sampler, row, &g->sampling,
+                                 s->counts.slot != NULL ? &s->counts : NULL, bound ? &mask : NULL,
+                                 &s->rng, token, why)) != RC_OK)
         return rc;
     return g->logprobs ? wrk_logprobs(&e->sampler, row, *token, g->n_top, logprob, top, why)
                        : RC_OK;
 }
 
-/* The token of row k. *end: it ends the answer. why: the task's failure. */
+/* The token of row k. *end: it ends the answer; *last: it is the last one that a grammar
+ * has. why: the task's failure. */
 static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, uint32_t k,
-                          bool *end, struct rc_err *why)
+                          bool *end, bool *last, struct rc_err *why)
 {
     const struct wrk_gen *g = &s->task->gen;
     struct wrk_top top[WRK_TOP_MAX];
@@ -311,13 +316,17 @@ static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *
 
     if (!wrk_draws_take(&e->draws, k, &s->rng, &token))
         rc = host_token(e, s, logits, k, &token, &logprob, top, why);
+    *end = rc == RC_OK && !g->ignore_eos && ends_answer(e, token);
+    if (rc == RC_OK && s->run.held != NULL && !*end) {
+        rc = wrk_gr_run_accept(&s->run, token, why);
+        *last = rc == RC_OK && wrk_gr_run_must_end(&s->run);
+    }
     if (rc != RC_OK) {
         rc_wrap(why, "token %u of choice %u", s->n_new + 1, s->out.index);
         return rc;
     }
     if (s->counts.slot != NULL)
         wrk_counts_add(&s->counts, token, true);
-    *end = !g->ignore_eos && ends_answer(e, token);
     s->answer[s->n_new++] = token;
     wrk_out_push(&s->out, token, *end, logprob, top);
     return RC_OK;
@@ -331,10 +340,10 @@ static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *
     struct wrk_gen *g = &t->gen;
     struct rc_err why = RC_ERR_INIT;
     uint32_t finish;
-    bool end = false;
+    bool end = false, last = false;
     enum rc rc;
 
-    if (take_token(e, s, logits, k, &end, &why) != RC_OK) {
+    if (take_token(e, s, logits, k, &end, &last, &why) != RC_OK) {
         if ((rc = wrk_engine_lost(e, &why, err)) != RC_OK)
             return rc;
         return wrk_task_end(e, t, &why, err);
@@ -344,9 +353,14 @@ static enum rc finish_row(struct wrk_engine *e, struct wrk_seq *s, const float *
     if (g->first_us == 0)
         g->first_us = wrk_now_us();
     s->decoding = true;
-    finish = s->out.stopped || end ? 1 : s->n_new == g->max_new ? 2 : 0;
-    if ((rc = wrk_out_send(&s->out, &e->delta, e->o.chan, finish, err)) != RC_OK || finish == 0)
+    finish = s->out.stopped || end || last ? 1 : s->n_new == g->max_new ? 2 : 0;
+    if ((rc = wrk_out_send(&s->out, &e->delta, e->o.chan, finish, err)) != RC_OK)
         return rc;
+    /* the next mask, while the text is on its way: the next pass finds it ready */
+    if (finish == 0)
+        return s->run.held == NULL || wrk_gr_run_prepare(&s->run, &why) == RC_OK
+                   ? RC_OK
+                   : wrk_task_end(e, t, &why, err);
     wrk_seq_finish(e, s);
     if (++g->n_done < g->n)
         return RC_OK;

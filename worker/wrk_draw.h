@@ -1,7 +1,7 @@
 /* wrk_draw.h - the tokens of a pass that a device draws itself.
  *
  * A request is drawn on the device when it asks for nothing but greedy or temperature,
- * top_k, top_p and min_p: then its logits never leave it. That is decided per request, by
+ * top_k, top_p and min_p, and no grammar: then its logits never leave it. That is decided per request, by
  * its own settings alone, so an answer does not depend on who shares the pass; a row the
  * device gives back is drawn by the host from the same state of the request's generator.
  * With a backend that cannot draw nothing here does anything.

@@ -56,6 +56,7 @@ static void task_free(struct wrk_engine *e, struct wrk_task *t)
 {
     wrk_batch_drop(e, t);
     wrk_task_drop_frame(e, t);
+    wrk_shape_drop(&e->shapes, &t->gen);
     wrk_gen_deinit(&t->gen);
     wrk_embed_free(&t->embed);
     free(t);
@@ -75,6 +76,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     }
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
+    wrk_shapes_deinit(&e->shapes);
     mdl_set_stop(e->o.mdl, NULL);
     free(e);
     *pe = NULL;
@@ -256,6 +258,7 @@ static bool look_around(void *user)
 static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *budget, bool *answered,
                            struct rc_err *why)
 {
+    uint64_t compiled = wrk_shapes_compiled(&e->shapes);
     enum rc rc;
 
     if (t->kind == IPC__FRAME__BODY_EMBED)
@@ -266,7 +269,11 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
         *answered = rc == RC_OK;
         return rc;
     }
-    rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
+    rc = wrk_shape_take(&e->shapes, &t->gen, t->frame->generate, e->o.mdl, why);
+    if (wrk_shapes_compiled(&e->shapes) != compiled) /* tens of milliseconds: one a step */
+        *budget = 0;
+    if (rc == RC_OK)
+        rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
     if (rc == RC_OK)
         rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, why);
     wrk_task_drop_frame(e, t);
@@ -378,6 +385,7 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
 {
     Ipc__Frame f = IPC__FRAME__INIT;
     Ipc__Stats s = IPC__STATS__INIT;
+    Ipc__GrammarStats grammar;
     struct be_stats be = {0};
     struct wrk_kstats_msg k;
     uint64_t now = wrk_now_us();
@@ -406,6 +414,7 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.decode_tokens = e->n_decode;
     s.embed_tokens = e->n_embed_tokens;
     s.cancelled = e->n_cancelled;
+    s.grammar = wrk_shapes_stats(&e->shapes, &grammar);
     s.device_sampled = e->draws.n_drawn;
     s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
     s.kv_bytes = e->info->kv_bytes;

@@ -13,6 +13,7 @@
 #include "wrk_pages.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
+#include "wrk_shape.h"
 
 struct wrk_embed;
 
@@ -47,6 +48,7 @@ struct wrk_seq {
     struct wrk_rng rng;
     struct wrk_counts counts; /* slot NULL without penalties */
     struct wrk_out out;
+    struct wrk_gr_run run; /* held NULL without a grammar */
 };
 
 /* What a wanted row of logits is for. */
@@ -69,6 +71,7 @@ struct wrk_engine {
     struct wrk_radix radix;
     struct wrk_sampler sampler;
     struct wrk_delta delta;
+    struct wrk_shapes shapes;
 
     /* one pass */
     uint32_t n_rows, n_parts, n_wants;

@@ -10,6 +10,7 @@
 #include "inferd.pb-c.h"
 #include "mdl.h"
 #include "mdl_tok.h"
+#include "wrk_gr.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
 #include "wrk_stop.h"
@@ -26,9 +27,10 @@ struct wrk_gen {
     char *echo_text;             /* what echo gives back */
     struct mdl_detok echo_detok; /* where it ends: maybe inside a character */
     size_t n_echo;
-    bool cached;              /* may share and leave pages in the prompt cache, */
-    uint8_t ns[WRK_NS_BYTES]; /* in this namespace */
-    uint32_t *echo_offset;    /* code points before each prompt token; echo + logprobs */
+    bool cached;                 /* may share and leave pages in the prompt cache, */
+    uint8_t ns[WRK_NS_BYTES];    /* in this namespace */
+    uint32_t *echo_offset;       /* code points before each prompt token; echo + logprobs */
+    struct wrk_gr_held *grammar; /* what the answer must obey, or NULL (wrk_shape.c) */
 
     /* progress */
     uint32_t n_started, n_done, n_tokens;

@@ -287,9 +287,9 @@ static uint32_t keep_top_k(struct wrk_sampler *s, float max, const struct wrk_sa
     double sum = 0;
 
     if (n <= 8192)
-        top_heap(s->row, s->n_vocab, n, s->cand, s->part);
+        top_heap(s->row, s->n_row, n, s->cand, s->part);
     else
-        top_select(s->row, s->n_vocab, n, s->cand, s->part);
+        top_select(s->row, s->n_row, n, s->cand, s->part);
     if (p->top_p < 1) {
         for (uint32_t i = 0; i < n; i++) {
             s->part[i] = wrk_vec_exp1((s->part[i] - max) / p->temperature);
@@ -312,9 +312,9 @@ static uint32_t keep_top_p(struct wrk_sampler *s, double total, const struct wrk
     float least = 0x1p-2f, v = 0;
     uint32_t n, m = 0, last = 0;
 
-    while (least >= 0x1p-126f && wrk_vec_sum_from(s->row, s->n_vocab, least) < mass)
+    while (least >= 0x1p-126f && wrk_vec_sum_from(s->row, s->n_row, least) < mass)
         least *= 0x1p-2f;
-    n = wrk_vec_from(s->row, s->n_vocab, least, s->cand);
+    n = wrk_vec_from(s->row, s->n_row, least, s->cand);
     for (uint32_t i = 0; i < n; i++)
         s->part[i] = s->row[s->cand[i]];
     n = nucleus(s->cand, s->part, n, mass);
@@ -323,7 +323,7 @@ static uint32_t keep_top_p(struct wrk_sampler *s, double total, const struct wrk
             v = s->part[i];
             last = s->cand[i];
         }
-    n = wrk_vec_from(s->row, s->n_vocab, v, s->cand);
+    n = wrk_vec_from(s->row, s->n_row, v, s->cand);
     for (uint32_t i = 0; i < n; i++) /* of equal weights the lower ids are kept */
         if (s->row[s->cand[i]] > v || s->cand[i] <= last)
             s->cand[m++] = s->cand[i];
@@ -399,41 +399,82 @@ static enum rc not_finite(struct rc_err *err)
     return rc_fail(err, RC_INTERNAL, "the model computed logits that are not finite numbers");
 }
 
+/* The place of the choice in row[n_row], which is s->row unless the choice is greedy. */
+static uint32_t choose(struct wrk_sampler *s, const float *row, const struct wrk_sampling *p,
+                       struct wrk_rng *rng)
+{
+    float max = wrk_vec_max(row, s->n_row);
+    double total;
+    uint32_t n;
+
+    if (p->temperature == 0 || p->top_k == 1)
+        return wrk_vec_find(row, s->n_row, max);
+    if (p->top_k > 0 && p->top_k < s->n_row) {
+        n = keep_top_k(s, max, p);
+        return (uint32_t)draw_few(s, n, p, rng);
+    }
+    wrk_vec_softmax(s->row, s->n_row, max, p->temperature, &total);
+    if (p->top_p >= 1) /* the best weight is 1 */
+        return (uint32_t)draw_all(s->row, s->n_row, p->min_p, rng);
+    n = keep_top_p(s, total, p);
+    for (uint32_t i = 0; i < n; i++)
+        s->part[i] = s->row[s->cand[i]];
+    return (uint32_t)draw_few(s, n, p, rng);
+}
+
 enum rc wrk_sample(struct wrk_sampler *s, const float *logits, const struct wrk_sampling *p,
                    const struct wrk_counts *counts, struct wrk_rng *rng, int32_t *out,
                    struct rc_err *err)
 {
     const float *row = logits;
-    uint32_t n;
-    float max;
-    double total;
 
     if (!wrk_vec_finite(logits, s->n_vocab))
         return not_finite(err);
+    s->n_row = s->n_vocab;
     if (p->n_bias > 0 || counts != NULL || p->temperature > 0) {
         memcpy(s->row, logits, s->n_vocab * sizeof(float));
         adjust(s->row, s->n_vocab, p, counts);
         row = s->row;
     }
-    max = wrk_vec_max(row, s->n_vocab);
-    if (p->temperature == 0 || p->top_k == 1) {
-        *out = (int32_t)wrk_vec_find(row, s->n_vocab, max);
+    *out = (int32_t)choose(s, row, p, rng);
+    return RC_OK;
+}
+
+/* Few are allowed: only their logits are looked at, in the order of their ids. */
+static int32_t choose_listed(struct wrk_sampler *s, const float *logits,
+                             const struct wrk_sampling *p, const struct wrk_gr_mask *mask,
+                             bool adjusted, struct wrk_rng *rng)
+{
+    const float *from = adjusted ? s->row : logits;
+
+    /* in place: entry i is written from a place at or behind i */
+    for (uint32_t i = 0; i < mask->n; i++)
+        s->row[i] = from[mask->ids[i]];
+    s->n_row = mask->n;
+    return (int32_t)mask->ids[choose(s, s->row, p, rng)];
+}
+
+enum rc wrk_sample_allowed(struct wrk_sampler *s, const float *logits, const struct wrk_sampling *p,
+                           const struct wrk_counts *counts, const struct wrk_gr_mask *mask,
+                           struct wrk_rng *rng, int32_t *out, struct rc_err *err)
+{
+    bool adjusted = p->n_bias > 0 || counts != NULL;
+
+    if (mask == NULL)
+        return wrk_sample(s, logits, p, counts, rng, out, err);
+    if (!wrk_vec_finite(logits, s->n_vocab))
+        return not_finite(err);
+    if (adjusted || mask->ids == NULL)
+        memcpy(s->row, logits, s->n_vocab * sizeof(float));
+    if (adjusted)
+        adjust(s->row, s->n_vocab, p, counts);
+    if (mask->ids != NULL) {
+        *out = choose_listed(s, logits, p, mask, adjusted, rng);
         return RC_OK;
     }
-    if (p->top_k > 0 && p->top_k < s->n_vocab) {
-        n = keep_top_k(s, max, p);
-        *out = draw_few(s, n, p, rng);
-        return RC_OK;
-    }
-    wrk_vec_softmax(s->row, s->n_vocab, max, p->temperature, &total);
-    if (p->top_p >= 1) {
-        *out = draw_all(s->row, s->n_vocab, p->min_p, rng); /* the best weight is 1 */
-        return RC_OK;
-    }
-    n = keep_top_p(s, total, p);
-    for (uint32_t i = 0; i < n; i++)
-        s->part[i] = s->row[s->cand[i]];
-    *out = draw_few(s, n, p, rng);
+    wrk_vec_mask(s->row, s->n_vocab, mask->bits);
+    s->n_row = s->n_vocab;
+    *out = (int32_t)choose(s, s->row, p, rng);
     return RC_OK;
 }
 

@@ -1,6 +1,7 @@
 /* wrk_sample.h - from a row of logits to one token, and log-probabilities.
  *
- * Order: logit_bias; repetition, then frequency and presence penalties; greedy if
+ * Order: logit_bias; repetition, then frequency and presence penalties; a grammar's mask;
+ * greedy if
  * temperature is 0, else temperature, top_k, top_p, min_p, and one draw. The draw
  * walks the kept tokens in order of their id, so the result depends on the row,
  * the settings and the generator alone - never on the batch. Ties in top_k and
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "rc.h"
+#include "wrk_gr.h"
 
 #define WRK_TOP_MAX 64
 #define WRK_BIAS_MAX 1024
@@ -61,8 +63,8 @@ void wrk_counts_add(struct wrk_counts *c, int32_t token, bool generated);
 
 /* Scratch for one vocabulary, shared by all sequences of a worker. */
 struct wrk_sampler {
-    uint32_t n_vocab;
-    float *row;     /* adjusted logits, then weights */
+    uint32_t n_vocab, n_row;
+    float *row;     /* adjusted logits, then weights: n_row of them */
     uint32_t *cand; /* candidates, by id */
     float *part;    /* their weights, for selection */
 };
@@ -74,6 +76,11 @@ void wrk_sampler_deinit(struct wrk_sampler *s);
 enum rc wrk_sample(struct wrk_sampler *s, const float *logits, const struct wrk_sampling *p,
                    const struct wrk_counts *counts, struct wrk_rng *rng, int32_t *out,
                    struct rc_err *err);
+/* The same among the tokens a grammar allows (at least one): as if the others' logits were
+ * minus infinity. mask NULL: all. */
+enum rc wrk_sample_allowed(struct wrk_sampler *s, const float *logits, const struct wrk_sampling *p,
+                           const struct wrk_counts *counts, const struct wrk_gr_mask *mask,
+                           struct wrk_rng *rng, int32_t *out, struct rc_err *err);
 
 struct wrk_top {
     int32_t token;

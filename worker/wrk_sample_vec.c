@@ -247,3 +247,16 @@ CLONES uint32_t wrk_vec_from(const float *x, uint32_t n, float least, uint32_t *
             out[m++] = i;
     return m;
 }
+
+CLONES void wrk_vec_mask(float *x, uint32_t n, const uint64_t *bits)
+{
+    for (uint32_t i = 0; i < n; i += 64) {
+        uint32_t m = n - i < 64 ? n - i : 64;
+        uint64_t w = bits[i / 64];
+
+        if (w == UINT64_MAX)
+            continue;
+        for (uint32_t j = 0; j < m; j++)
+            x[i + j] = (w >> j & 1) != 0 ? x[i + j] : -INFINITY;
+    }
+}

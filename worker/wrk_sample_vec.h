@@ -22,4 +22,7 @@ double wrk_vec_sum_from(const float *x, uint32_t n, float least);
 /* Ids of those >= least, ascending, into out (room for n); returns how many. */
 uint32_t wrk_vec_from(const float *x, uint32_t n, float least, uint32_t *out);
 
+/* Minus infinity where the bit (i % 64 of word i / 64) is not set. */
+void wrk_vec_mask(float *x, uint32_t n, const uint64_t *bits);
+
 #endif

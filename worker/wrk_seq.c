@@ -219,6 +219,17 @@ static enum rc counts_open(struct wrk_engine *e, struct wrk_seq *s, const struct
     return rc;
 }
 
+static enum rc run_open(struct wrk_engine *e, struct wrk_seq *s, const struct wrk_gen *g,
+                        struct rc_err *err)
+{
+    enum rc rc;
+
+    if (g->grammar == NULL)
+        return RC_OK;
+    rc = wrk_gr_run_init(&s->run, e->shapes.store, g->grammar, err);
+    return rc == RC_OK ? wrk_gr_run_prepare(&s->run, err) : rc;
+}
+
 enum rc wrk_seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t,
                      struct rc_err *why)
 {
@@ -245,7 +256,8 @@ enum rc wrk_seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t
     s->answer = malloc((size_t)g->max_new * sizeof(*s->answer));
     rc = s->answer != NULL ? wrk_out_init(&s->out, g->max_new, why)
                            : rc_fail(why, RC_NOMEM, "an answer of %u tokens", g->max_new);
-    if (rc != RC_OK || (rc = counts_open(e, s, g, why)) != RC_OK) {
+    if (rc != RC_OK || (rc = counts_open(e, s, g, why)) != RC_OK ||
+        (rc = run_open(e, s, g, why)) != RC_OK) {
         wrk_seq_close(e, s);
         return rc;
     }
@@ -266,6 +278,7 @@ void wrk_seq_close(struct wrk_engine *e, struct wrk_seq *s)
     wrk_table_close(&s->table, &e->pages);
     wrk_counts_deinit(&s->counts);
     wrk_out_deinit(&s->out);
+    wrk_gr_run_deinit(&s->run);
     free(s->answer);
     memset(s, 0, sizeof(*s));
     e->n_seqs--;

@@ -1,7 +1,7 @@
 /* sup_chat.c - POST /v1/chat/completions, /ai/v1/chat/completions, /ai/v1/generate.
  *
  * Messages and chat's own fields to a Generate frame; the answer is sup_gen.c's.
- * What this server cannot do (tools, images, JSON mode) is refused by name, never
+ * What this server cannot do (tools, images) is refused by name, never
  * silently dropped. The text of messages stays text: no control token can come
  * from it, the worker sees to that. Tests: tests/supervisor/test_sup_api_gen.c
  */
@@ -18,7 +18,6 @@
     X(MAX_COMPLETION, "max_completion_tokens", INT, false, 1, 2147483647, 0, NULL) \
     X(LOGPROBS, "logprobs", BOOL, false, 0, 1, 0, NULL)                            \
     X(TOP_LOGPROBS, "top_logprobs", INT, false, 0, 20, 0, NULL)                    \
-    X(RESPONSE_FORMAT, "response_format", OBJECT, false, 0, 0, 0, NULL)            \
     X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array")                             \
     X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0, "\"none\"")                 \
     X(FUNCTIONS, "functions", ANY, false, 0, 0, 0, "an array")                     \
@@ -208,24 +207,10 @@ static bool check_tools(const struct sup_val *v, struct sup_fail *f)
     return true;
 }
 
-static bool check_format(const struct sup_val *v, struct sup_fail *f)
+static bool check_modalities(const struct sup_val *v, struct sup_fail *f)
 {
-    json_t *type, *m = v[CHAT_MODALITIES].j;
+    json_t *m = v[CHAT_MODALITIES].j;
 
-    if (v[CHAT_RESPONSE_FORMAT].set) {
-        type = json_object_get(v[CHAT_RESPONSE_FORMAT].j, "type");
-        if (!json_is_string(type)) {
-            sup_field_bad(f, "response_format.type", type, "\"text\"");
-            return false;
-        }
-        if (strcmp(json_string_value(type), "text") != 0) {
-            sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "response_format",
-                         "field 'response_format': type \"%.40s\" is not supported by this server, "
-                         "expected \"text\"",
-                         json_string_value(type));
-            return false;
-        }
-    }
     if (m &&
         !(json_is_array(m) && json_array_size(m) == 1 && json_is_string(json_array_get(m, 0)) &&
           strcmp(json_string_value(json_array_get(m, 0)), "text") == 0)) {
@@ -252,7 +237,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         sup_field_bad(f, "top_logprobs", v[CHAT_TOP_LOGPROBS].j, "'logprobs': true beside it");
         return false;
     }
-    if (!check_tools(v, f) || !check_format(v, f))
+    if (!check_tools(v, f) || !check_modalities(v, f))
         return false;
     if (!(q = sup_gen_request(g, v, most->set ? most->i : 0, f)) ||
         !read_messages(g, v[CHAT_MESSAGES].j, q, f))

@@ -1,7 +1,7 @@
 /* sup_gen.h - text generation: what chat and completions share.
  *
  * sup_gen_req.c turns the common fields (sampling, stop, n, stream) into an
- * Ipc__Generate; sup_gen.c turns Delta and Done frames into one JSON answer or into
+ * Ipc__Generate, sup_format.c the shape of the answer; sup_gen.c turns Delta and Done frames into one JSON answer or into
  * SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
  * Tests: tests/supervisor/test_sup_api_gen.c
  */
@@ -33,7 +33,9 @@
     X(PROMPT_CACHE, "prompt_cache", BOOL, false, 0, 1, 1, NULL)                        \
     X(PROMPT_CACHE_KEY, "prompt_cache_key", STR, false, 0, 1024, 0, NULL)              \
     X(BACKEND, "backend", ENUM, false, 0, 0, 0, "auto|native|cpu")                     \
-    X(GRAMMAR, "grammar", REFUSE, false, 0, 0, 0, NULL)                                \
+    X(RESPONSE_FORMAT, "response_format", OBJECT, false, 0, 0, 0, NULL)                \
+    X(GRAMMAR, "grammar", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                    \
+    X(REGEX, "regex", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                        \
     X(DRAFT_MODEL, "draft_model", REFUSE, false, 0, 0, 0, NULL)                        \
     X(CACHE_COMPACTION, "cache_compaction_ratio", REFUSE, false, 0, 0, 0, NULL)        \
     X(MODEL_IDENTITY, "model_identity", REFUSE, false, 0, 0, 0,                        \
@@ -49,6 +51,7 @@ enum {
         SUP_G_N
 };
 
+#define SUP_FORMAT_BYTES (1 << 20) /* of a schema, grammar or expression */
 #define SUP_STOP_MAX 16
 #define SUP_STOP_BYTES 4096
 #define SUP_BIAS_MAX 1024
@@ -87,6 +90,9 @@ struct sup_gen {
  * spelled. v: values of a table that begins with SUP_GEN_FIELDS. */
 Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64_t max_tokens,
                                struct sup_fail *f);
+/* The grammar the answer must obey (sup_format.c), into q. */
+bool sup_format_read(struct sup_gen *g, const struct sup_val *v, Ipc__Generate *q,
+                     struct sup_fail *f);
 /* Ready to receive frames: choices, id, envelope. After n and n_prompts are known. */
 bool sup_gen_open(struct sup_gen *g, struct sup_fail *f);
 

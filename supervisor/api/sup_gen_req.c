@@ -166,7 +166,8 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     s->has_seed = v[SUP_G_SEED].set;
     s->seed = (uint64_t)v[SUP_G_SEED].i;
     if (!read_stop(g, v[SUP_G_STOP].j, q, f) || !read_bias(g, v[SUP_G_LOGIT_BIAS].j, s, f) ||
-        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f) || !read_cache(g, v, q, f))
+        !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f) || !read_cache(g, v, q, f) ||
+        !sup_format_read(g, v, q, f))
         return NULL;
     q->sampling = s;
     q->max_tokens =

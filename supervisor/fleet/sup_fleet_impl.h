@@ -160,6 +160,7 @@ struct worker {
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
     Ipc__Stats last_stats;
+    Ipc__GrammarStats last_grammar;
     struct worker_kernels last_kernels;
     uint64_t last_cache[FLEET_CACHE_COUNTERS];
     uint64_t cache_bytes;               /* budget of its prompt cache */

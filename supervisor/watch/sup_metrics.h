@@ -83,6 +83,16 @@
       "corrupt, store, eviction")                                                                  \
     X(JIT_KERNELS, "inferd_jit_kernels", GAUGE, "model", "state", "run-time compiled kernels: "    \
       "active, quarantined")                                                                       \
+    X(GRAMMARS, "inferd_grammars_total", COUNTER, "model", "result", "grammars of answers: "       \
+      "compiled, cached, refused")                                                                 \
+    X(GRAMMAR_SECONDS, "inferd_grammar_compile_seconds_total", COUNTER, "model", NULL, "time "     \
+      "spent compiling grammars")                                                                  \
+    X(GRAMMAR_MASKS, "inferd_grammar_masks_total", COUNTER, "model", "result", "token masks: hit " \
+      "(found), miss (computed), cut (computed with some tokens left out)")                        \
+    X(GRAMMAR_MASK_SECONDS, "inferd_grammar_mask_seconds_total", COUNTER, "model", NULL, "time "   \
+      "spent computing token masks")                                                               \
+    X(GRAMMAR_BYTES, "inferd_grammar_bytes", GAUGE, "model", NULL, "memory of grammars, masks "    \
+      "and the vocabulary's trie")                                                                 \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")

@@ -116,9 +116,21 @@ ROWS = [
     # ---- what we do not have
     ("tools", CHAT, chat(tools=[{"type": "function", "function": {"name": "f"}}]), 400, "INVALID_MODEL", "tool calling"),
     ("tool_choice", CHAT, chat(tool_choice="required"), 400, "INVALID_MODEL", "tool calling"),
-    ("json mode", CHAT, chat(response_format={"type": "json_object"}), 400, "UNSUPPORTED_FEATURE", "json_object"),
-    ("json schema", CHAT, chat(response_format={"type": "json_schema", "json_schema": {}}), 400, "UNSUPPORTED_FEATURE"),
-    ("grammar", CHAT, chat(grammar='root ::= "a"'), 400, "UNSUPPORTED_FEATURE", "grammar"),
+    ("format of another type", CHAT, chat(response_format={"type": "xml"}), 400, "INVALID_REQUEST", "json_schema"),
+    ("json schema without a schema", CHAT, chat(response_format={"type": "json_schema", "json_schema": {}}), 400, "INVALID_REQUEST",
+     "response_format.json_schema.schema"),
+    ("keyword that is not enforced", CHAT, chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {
+        "type": "object", "properties": {"a": {"not": {}}}}}}), 400, "UNSUPPORTED_FEATURE", "#/properties/a"),
+    ("schema without end", CHAT, chat(response_format={"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}), 400,
+     "INVALID_REQUEST", "begins with itself"),
+    ("minItems of a billion", CHAT, chat(response_format={"type": "json_schema", "json_schema": {"schema": {
+        "type": "array", "minItems": 10**9}}}), 400, "INVALID_REQUEST", "minItems"),
+    ("grammar empty", CHAT, chat(grammar=""), 400, "INVALID_REQUEST", "grammar"),
+    ("grammar without root", COMP, comp(grammar='x ::= "a"'), 400, "INVALID_REQUEST", "NoRootRule"),
+    ("60000 parentheses", COMP, comp(grammar="root ::= " + "(" * 60000), 400, "INVALID_REQUEST", "nested"),
+    ("regex with a reference", COMP, comp(regex="(a)\\1"), 400, "UNSUPPORTED_FEATURE", "back references"),
+    ("regex and grammar", COMP, comp(regex="a", grammar='root ::= "a"'), 400, "INVALID_REQUEST", "only one"),
+    ("grammar and ignore_eos", COMP, comp(regex="a", ignore_eos=True), 400, "INVALID_REQUEST", "ignore_eos"),
     ("audio out", CHAT, chat(modalities=["text", "audio"]), 400, "UNSUPPORTED_FEATURE", "modalities"),
     ("backend", CHAT, chat(backend="tpu"), 400, "INVALID_REQUEST", "backend"),
     # ---- completions

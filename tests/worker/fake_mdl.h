@@ -373,6 +373,11 @@ const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t
     *n = strlen(s);
     return s;
 }
+uint32_t mdl_tok_vocab(const struct mdl_tok *t)
+{
+    (void)t;
+    return FAKE_VOCAB;
+}
 const char *mdl_tok_piece(const struct mdl_tok *t, int32_t id, size_t *n)
 {
     return mdl_tok_bytes(t, id, false, n);
