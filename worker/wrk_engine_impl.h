@@ -10,6 +10,7 @@
 #include "wrk_engine.h"
 #include "wrk_gen.h"
 #include "wrk_out.h"
+#include "wrk_pace.h"
 #include "wrk_pages.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
@@ -34,6 +35,7 @@ struct wrk_seq {
     bool decoding;
     bool begun;       /* its pages are decided: it is in passes */
     bool parked;      /* has no pages for now */
+    uint8_t n_vain;   /* waits that brought nothing */
     uint8_t n_parked; /* times */
     uint32_t pos;     /* rows in the cache */
     uint32_t n_fill;  /* rows to compute before it decodes: its prompt; after parking, all it had */
@@ -71,6 +73,8 @@ struct wrk_engine {
     struct wrk_delta delta;
 
     /* one pass */
+    struct wrk_pace pace;
+    uint32_t n_decoding; /* of its rows */
     uint32_t n_rows, n_parts, n_wants;
     int32_t *ids, *pos, *out_rows;
     struct be_seq *part; /* o.max_seqs */
