@@ -210,7 +210,7 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     e->n_rows = e->n_parts = e->n_wants = 0;
     for (uint32_t i = 0; i < e->o.max_seqs; i++) /* before rows are counted: it may park some */
         if (e->seq[i].task != NULL && e->seq[i].decoding)
-            wrk_seq_grow(e, &e->seq[i]);
+            wrk_seq_grow(e, &e->seq[i], 1);
     for (uint32_t i = 0; i < e->o.max_seqs; i++) {
         if (!wrk_seq_ready(e, &e->seq[i]))
             continue;

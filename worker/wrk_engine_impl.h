@@ -123,8 +123,9 @@ void wrk_seq_close(struct wrk_engine *e, struct wrk_seq *s);
 void wrk_seq_finish(struct wrk_engine *e, struct wrk_seq *s);
 /* May it be in this pass? Settles, the first time, with which prefix it begins. */
 bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s);
-/* Reserves for one more row; s itself, or younger ones, may be parked for it. */
-void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s);
+/* Reserves for n more rows, as far as it may come to have them; s itself, or younger
+ * ones, may be parked for it. */
+void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n);
 /* Continues parked sequences, oldest first. False: some must go on waiting, and who is
  * new with them; *failed: one that cannot go on, why says why. */
 bool wrk_seq_unpark(struct wrk_engine *e, struct wrk_seq **failed, struct rc_err *why);

@@ -307,15 +307,16 @@ static struct wrk_seq *youngest(struct wrk_engine *e)
     return v;
 }
 
-void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s)
+void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n)
 {
     uint32_t most = most_rows(&s->task->gen);
 
-    while (!s->parked && s->pos + 1 > s->table.n_tokens) {
-        uint32_t n = most - s->table.n_tokens < AHEAD ? most : s->table.n_tokens + AHEAD;
+    n = least(n, most - s->pos);
+    while (!s->parked && s->pos + n > s->table.n_tokens) {
+        uint32_t to = most - s->pos - n < AHEAD ? most : s->pos + n + AHEAD;
         struct wrk_seq *v;
 
-        if (wrk_table_grow(&s->table, &e->pages, n, NULL) == RC_OK)
+        if (wrk_table_grow(&s->table, &e->pages, to, NULL) == RC_OK)
             return;
         /* there is one: who was parked too often has all it may need, and is not here */
         if ((v = youngest(e)) == NULL)
