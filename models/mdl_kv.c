@@ -73,10 +73,12 @@ static bool deal(const struct mdl_kv_class *cls, uint32_t n_classes, uint32_t pa
 
     for (c = 0; c < n_classes; c++) {
         uint64_t need = mdl_kv_seq_pages(page_tokens, cls[c].window, chunk, ctx);
-        /* twice what all running sequences can hold: the other half keeps the
-         * windows of cached prefixes */
+        /* twice what all running sequences can hold, or one page for four of a global class
+         * (a window for some 2,000 tokens at least): the rest keeps windows of cached prefixes */
         uint64_t most = cls[c].window ? need * max_seqs * 2 : UINT64_MAX;
 
+        if (most < x / 4)
+            most = x / 4;
         pages[c] = x < most ? x : most;
         if (pages[c] < need)
             pages[c] = need;

@@ -210,7 +210,7 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     e->n_rows = e->n_parts = e->n_wants = 0;
     for (uint32_t i = 0; i < e->o.max_seqs; i++) /* before rows are counted: it may park some */
         if (e->seq[i].task != NULL && e->seq[i].decoding)
-            wrk_seq_grow(e, &e->seq[i]);
+            wrk_seq_grow(e, &e->seq[i], 1);
     for (uint32_t i = 0; i < e->o.max_seqs; i++) {
         if (!wrk_seq_ready(e, &e->seq[i]))
             continue;
@@ -223,11 +223,12 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
         if ((rc = add_part(e, i, 1, err)) != RC_OK)
             return rc;
     }
+    e->n_decoding = n_decode;
     if (n_prompt == 0)
         return RC_OK;
     room = e->o.batch_tokens - e->n_rows;
-    if (n_decode > 0 && room > WRK_CHUNK_BUSY)
-        room = WRK_CHUNK_BUSY;
+    if (n_decode > 0 && room > wrk_pace_rows(&e->pace))
+        room = wrk_pace_rows(&e->pace);
     share = room / n_prompt > CHUNK_MIN ? room / n_prompt : CHUNK_MIN;
     e->turn = (e->turn + 1) % e->o.max_seqs;
     for (uint32_t k = 0; k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
@@ -455,6 +456,7 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
     struct rc_err why = RC_ERR_INIT;
     const float *logits = NULL;
     struct mdl_batch b;
+    uint64_t begun;
 
     if (e->n_seqs == 0)
         return RC_OK;
@@ -472,8 +474,10 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
         .out_rows = e->out_rows,
     };
     plan_draws(e);
+    begun = wrk_now_us();
     if (mdl_decode(e->o.mdl, &b, e->draws.any ? NULL : &logits, &why) != RC_OK ||
         (e->draws.any && wrk_draws_run(&e->draws, e->o.mdl, e->n_wants, &why) != RC_OK))
         return fail_pass(e, &why, err);
+    wrk_pace_pass(&e->pace, wrk_now_us() - begun, e->n_decoding, e->n_rows - e->n_decoding);
     return consume(e, logits, err);
 }

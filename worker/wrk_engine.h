@@ -31,7 +31,6 @@ struct wrk_engine_opts {
 };
 
 #define WRK_QUEUE_BYTES (256ull << 20) /* of requests not yet tokenized */
-#define WRK_CHUNK_BUSY 128u            /* prompt rows of a step while others decode */
 #define WRK_EMBED_BUSY 256u            /* embedding rows of a step while others decode */
 
 enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,

@@ -10,6 +10,7 @@
 #include "wrk_engine.h"
 #include "wrk_gen.h"
 #include "wrk_out.h"
+#include "wrk_pace.h"
 #include "wrk_pages.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
@@ -35,6 +36,7 @@ struct wrk_seq {
     bool decoding;
     bool begun;       /* its pages are decided: it is in passes */
     bool parked;      /* has no pages for now */
+    uint8_t n_vain;   /* waits that brought nothing */
     uint8_t n_parked; /* times */
     uint32_t pos;     /* rows in the cache */
     uint32_t n_fill;  /* rows to compute before it decodes: its prompt; after parking, all it had */
@@ -74,6 +76,8 @@ struct wrk_engine {
     struct wrk_shapes shapes;
 
     /* one pass */
+    struct wrk_pace pace;
+    uint32_t n_decoding; /* of its rows */
     uint32_t n_rows, n_parts, n_wants;
     int32_t *ids, *pos, *out_rows;
     struct be_seq *part; /* o.max_seqs */
@@ -122,8 +126,9 @@ void wrk_seq_close(struct wrk_engine *e, struct wrk_seq *s);
 void wrk_seq_finish(struct wrk_engine *e, struct wrk_seq *s);
 /* May it be in this pass? Settles, the first time, with which prefix it begins. */
 bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s);
-/* Reserves for one more row; s itself, or younger ones, may be parked for it. */
-void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s);
+/* Reserves for n more rows, as far as it may come to have them; s itself, or younger
+ * ones, may be parked for it. */
+void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n);
 /* Continues parked sequences, oldest first. False: some must go on waiting, and who is
  * new with them; *failed: one that cannot go on, why says why. */
 bool wrk_seq_unpark(struct wrk_engine *e, struct wrk_seq **failed, struct rc_err *why);

@@ -21,6 +21,7 @@
 
 #define AHEAD 256u     /* tokens of an answer reserved at a time */
 #define PARKED_MOST 2u /* times */
+#define VAIN_MOST 2u   /* waits for another that brought nothing: it left, or the cache is full */
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -115,7 +116,6 @@ static void find_leader(const struct wrk_engine *e, struct wrk_seq *s)
     const struct wrk_gen *g = &s->task->gen;
     uint32_t page = e->pages.page_tokens, best = s->pos;
 
-    s->awaits = 0;
     for (uint32_t i = 0; i < e->o.max_seqs; i++) {
         const struct wrk_seq *l = &e->seq[i];
         uint32_t rows;
@@ -165,11 +165,16 @@ bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s)
     if (s->awaits != 0 && leads(e, s->awaits, s->await_rows))
         return false;
     if (may_skip(e, &s->task->gen)) { /* what came in since it was admitted */
+        uint32_t before = s->pos;
+
         t = text_of(s);
         wrk_radix_match(&e->radix, s->task->gen.ns, &t, rows_to_match(s), &p, &lost);
         if (p.n > s->table.n_prefix && wrk_table_rebase(&s->table, &e->pages, &p, NULL) == RC_OK)
             s->pos = p.n * e->pages.page_tokens;
-        find_leader(e, s);
+        s->n_vain += s->awaits != 0 && s->pos == before;
+        s->awaits = 0;
+        if (s->n_vain < VAIN_MOST)
+            find_leader(e, s);
         if (s->awaits != 0)
             return false;
     }
@@ -315,15 +320,16 @@ static struct wrk_seq *youngest(struct wrk_engine *e)
     return v;
 }
 
-void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s)
+void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n)
 {
     uint32_t most = most_rows(&s->task->gen);
 
-    while (!s->parked && s->pos + 1 > s->table.n_tokens) {
-        uint32_t n = most - s->table.n_tokens < AHEAD ? most : s->table.n_tokens + AHEAD;
+    n = least(n, most - s->pos);
+    while (!s->parked && s->pos + n > s->table.n_tokens) {
+        uint32_t to = most - s->pos - n < AHEAD ? most : s->pos + n + AHEAD;
         struct wrk_seq *v;
 
-        if (wrk_table_grow(&s->table, &e->pages, n, NULL) == RC_OK)
+        if (wrk_table_grow(&s->table, &e->pages, to, NULL) == RC_OK)
             return;
         /* there is one: who was parked too often has all it may need, and is not here */
         if ((v = youngest(e)) == NULL)

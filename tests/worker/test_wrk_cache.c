@@ -17,6 +17,26 @@
 #include "worker/fake_mdl.h"
 #include "wrk_engine_impl.h"
 
+/* ---------------------------------------------------------- failing allocations */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FAILS_ALLOCATIONS 1
+static unsigned fail_at; /* 0 = never; 1 = the next */
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+static bool failing(void)
+{
+    return fail_at > 0 && --fail_at == 0;
+}
+void *malloc(size_t n)
+{
+    return failing() ? NULL : __libc_malloc(n);
+}
+void *calloc(size_t n, size_t m)
+{
+    return failing() ? NULL : __libc_calloc(n, m);
+}
+#endif
+
 /* ------------------------------------------------------------------------ rig */
 
 #define TASKS 256
@@ -490,6 +510,68 @@ static void random_conversations_equal_cold_ones(void **st)
     rig_free(r);
 }
 
+/* Without room for the prefix nobody waits for long: all compute it, side by side. */
+static void a_cache_without_room_holds_nobody_up(void **st)
+{
+    struct rig *r = rig_new(fake_new(2048, 8, 256), 6 * 128);
+    struct ask q[8];
+
+    (void)st;
+    for (uint32_t i = 0; i < 8; i++) {
+        q[i] = ask_of(9, 1024, i, 1040, 1);
+        submit(r, i + 1, &q[i]);
+    }
+    run(r);
+    for (uint32_t i = 0; i < 8; i++)
+        equals_cold(r, i + 1, &q[i]);
+    assert_true(r->e->radix.used_bytes <= 6 * 128);
+    /* one and another alone, then the other six together */
+    assert_true(r->m->n_passes <= 5 + 5 + 6 * 1040 / 256 + 8);
+    rig_free(r);
+}
+
+/* Admission fails at each of its allocations: the task hears it, the books stay right, and the
+ * same request is answered afterwards. */
+static void a_failed_allocation_ends_one_task_only(void **st)
+{
+    (void)st;
+#ifdef FAILS_ALLOCATIONS
+    struct rig *r = rig_new(fake_new(1024, 4, 64), UINT64_MAX);
+    struct ask q = ask_of(10, 300, 0, 300, 300);
+    uint32_t task = 1, failed = 0;
+
+    submit(r, task, &q);
+    run(r);
+    for (unsigned k = 1; k < 60 && failed < 100; k++) {
+        bool fired;
+
+        submit(r, ++task, &q);
+        fail_at = k;
+        while (wrk_engine_busy(r->e) && fail_at > 0 && !r->a[task].ended)
+            if (wrk_engine_step(r->e, NULL) != RC_OK)
+                fail_msg("allocation %u ended the worker", k);
+        fired = fail_at == 0;
+        fail_at = 0;
+        run(r);
+        assert_true(r->a[task].ended);
+        assert_true(r->a[task].rc == RC_OK || r->a[task].rc == RC_NOMEM ||
+                    r->a[task].rc == RC_BUSY);
+        failed += r->a[task].rc == RC_NOMEM;
+        check_books(r);
+        if (!fired)
+            break;
+    }
+    assert_true(failed >= 5); /* tables, the answer, its text */
+    submit(r, ++task, &q);
+    run(r);
+    assert_int_equal(r->a[task].cached, 288);
+    equals_cold(r, task, &q);
+    rig_free(r);
+#else
+    skip(); /* the sanitizer owns malloc */
+#endif
+}
+
 static void a_namespace_of_another_length_is_refused(void **st)
 {
     struct wrk_gen g = {.n = 0};
@@ -523,6 +605,8 @@ int main(void)
         cmocka_unit_test(a_budget_that_falls_is_heeded_at_once),
         cmocka_unit_test(echo_with_log_probabilities_computes_every_row),
         cmocka_unit_test(random_conversations_equal_cold_ones),
+        cmocka_unit_test(a_cache_without_room_holds_nobody_up),
+        cmocka_unit_test(a_failed_allocation_ends_one_task_only),
         cmocka_unit_test(a_namespace_of_another_length_is_refused),
     };
 

@@ -15,6 +15,7 @@
 #include "fail/be_fail.h"
 #include "worker/fake_mdl.h"
 #include "wrk_engine.h"
+#include "wrk_pace.h"
 
 /* ------------------------------------------------------- counted allocations */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -755,7 +756,7 @@ static void prompts_leave_room_for_decodes_and_for_each_other(void **state)
     /* four prompts of 2000 tokens are in front: a fair share brings it in soon */
     assert_true(m->n_passes - before <= 8);
     run(&r);
-    assert_true(m->most_prompt_rows_while_decoding <= WRK_CHUNK_BUSY);
+    assert_true(m->most_prompt_rows_while_decoding <= WRK_PACE_MOST);
     equals_alone(&r, 1, "decoder", 200);
     rig_free(&r);
 }

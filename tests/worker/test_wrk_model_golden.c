@@ -17,6 +17,7 @@
 
 #define EXE TEST_BUILD "/inferd-worker"
 #define GEMMA TEST_GOLDEN "/gemma3_text"
+#define GEMMA4 TEST_GOLDEN "/gemma4_text"
 #define MINILM TEST_GOLDEN "/minilm"
 #define N_GEN 32
 
@@ -268,7 +269,7 @@ static void next_prompts(struct talk *t, uint32_t n, uint32_t round, uint32_t k)
     }
 }
 
-static void conversations_cached_batched_and_restarted_as_cold(void **state)
+static void conversations(const char *model)
 {
     const char *want = getenv("INFERD_TEST_CONVERSATIONS");
     uint32_t rounds = want != NULL ? ((uint32_t)atoi(want) + 7) / 8 : 2, hits = 0;
@@ -276,10 +277,9 @@ static void conversations_cached_batched_and_restarted_as_cold(void **state)
     static struct talk t[8];
     struct proc cold, warm, again;
 
-    (void)state;
     rnd = 20261130;
     b.max_seqs = 1;
-    cold = start(GEMMA, &b); /* one by one, each prompt in one pass */
+    cold = start(model, &b); /* one by one, each prompt in one pass */
     b.max_seqs = 8;
     b.batch_tokens = 48; /* chunks end anywhere; the window is 8 */
     b.cache_min_tokens = 32;
@@ -289,9 +289,9 @@ static void conversations_cached_batched_and_restarted_as_cold(void **state)
         if (r % 8 == 0) {
             if (r > 0)
                 assert_int_equal(proc_end(&warm), 0);
-            warm = start(GEMMA, &b);
+            warm = start(model, &b);
         }
-        again = start(GEMMA, &b);
+        again = start(model, &b);
         for (uint32_t k = 0; k < TURNS; k++) {
             next_prompts(t, 8, r, k);
             for (uint32_t i = 0; i < 8; i++) {
@@ -311,6 +311,13 @@ static void conversations_cached_batched_and_restarted_as_cold(void **state)
     assert_true(hits > rounds * 8 * TURNS * 64);
     assert_int_equal(proc_end(&warm), 0);
     assert_int_equal(proc_end(&cold), 0);
+}
+
+static void conversations_cached_batched_and_restarted_as_cold(void **state)
+{
+    (void)state;
+    conversations(GEMMA);
+    conversations(GEMMA4); /* layers that share keys, two head sizes */
 }
 
 /* Vectors of n texts in one request; out [n, 384] at most. */
