@@ -7,6 +7,8 @@
  */
 #include "be_cuda.h"
 
+#include <string.h>
+
 #define MAX_CMDS 8u /* quantize, and one launch per part */
 
 /* Which int8 form a format multiplies; -1: floats. */
