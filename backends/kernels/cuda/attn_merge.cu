@@ -241,6 +241,11 @@ struct kx_convert { /* f32 <-> f16, n elements */
     kx_p n;
     kx_u from_t, to_t;
 };
+struct kx_mul { /* out[i] = x[i] * y[i], n elements; out may be an input of its type */
+    kx_p x, y, out;
+    kx_p n;
+    kx_u x_t, y_t, out_t, pad;
+};
 
 #endif
 #ifndef KX_EMU

@@ -241,6 +241,11 @@ struct kx_convert { /* f32 <-> f16, n elements */
     kx_p n;
     kx_u from_t, to_t;
 };
+struct kx_mul { /* out[i] = x[i] * y[i], n elements; out may be an input of its type */
+    kx_p x, y, out;
+    kx_p n;
+    kx_u x_t, y_t, out_t, pad;
+};
 
 #endif
 #ifndef KX_EMU
@@ -1694,5 +1699,23 @@ KX_KERNEL(kx_convert, 128, 1, struct kx_convert, a)
         return;
     kx_ld8(v, a.src, a.from_t, at, 0u, left);
     kx_st8(v, a.dst, a.to_t, at, 0u, left);
+}
+#endif
+
+/* kx_mul: 3e35678ef15af05a */
+#ifndef KX_SM80_ONLY
+KX_KERNEL(kx_mul, 128, 1, struct kx_mul, a)
+{
+    const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
+    const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;
+    float v[8], w[8];
+    if (left == 0u)
+        return;
+    kx_ld8(v, a.x, a.x_t, at, 0u, left);
+    kx_ld8(w, a.y, a.y_t, at, 0u, left);
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        v[i] = v[i] * w[i];
+    kx_st8(v, a.out, a.out_t, at, 0u, left);
 }
 #endif

@@ -282,6 +282,11 @@ struct kx_convert { /* f32 <-> f16, n elements */
     kx_p n;
     kx_u from_t, to_t;
 };
+struct kx_mul { /* out[i] = x[i] * y[i], n elements; out may be an input of its type */
+    kx_p x, y, out;
+    kx_p n;
+    kx_u x_t, y_t, out_t, pad;
+};
 
 #endif
 /* kx_math.h - the functions whose bits must not depend on who computes them.
@@ -450,7 +455,7 @@ KX_DEV float kx_gelu_tanh(float z)
  * kx_sample, whose running sums are f32 here).
  *
  * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
- * - kv_write head, row - gather column, row - softcap convert element - pool column, sequence -
+ * - kv_write head, row - gather column, row - softcap convert mul element - pool column, sequence -
  * argmax_part part, row - argmax row - sample_part piece, row - sample row - embed column, row. */
 #define KXR_FLT_MAX 3.402823466e+38f
 
@@ -743,6 +748,11 @@ KX_DEV void kxr_convert(constant kx_convert &a, kx_u x, kx_u y)
 {
     if (y == 0u && x < a.n)
         kxr_put(a.dst, a.to_t, x, kxr_get(a.src, a.from_t, x));
+}
+KX_DEV void kxr_mul(constant kx_mul &a, kx_u x, kx_u y)
+{
+    if (y == 0u && x < a.n)
+        kxr_put(a.out, a.out_t, x, kxr_get(a.x, a.x_t, x) * kxr_get(a.y, a.y_t, x));
 }
 KX_DEV void kxr_pool(constant kx_pool &a, kx_u x, kx_u y)
 {
@@ -1047,4 +1057,11 @@ kernel void kx_sample(constant kx_sample &a [[buffer(0)]], uint2 at [[thread_pos
 kernel void kx_convert(constant kx_convert &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
 {
     kxr_convert(a, at.x, at.y);
+}
+
+/* kx_mul: 3e35678ef15af05a */
+
+kernel void kx_mul(constant kx_mul &a [[buffer(0)]], uint2 at [[thread_position_in_grid]])
+{
+    kxr_mul(a, at.x, at.y);
 }
