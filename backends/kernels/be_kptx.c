@@ -9,6 +9,7 @@
 #include "be_kgen.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Registers as NVRTC numbers them, the longer word first; special ones (%tid) are others. */
@@ -65,10 +66,14 @@ void be_kptx_add(struct be_ktext *out, const char *p)
 {
     while (*p) {
         size_t n = strcspn(p, "\n"), len = 0;
-        char line[1024];
+        char *line = malloc(n + 1);
         bool op;
 
-        for (size_t i = 0; i < n && len < sizeof(line) - 1; i++) {
+        if (!line) {
+            out->failed = true;
+            return;
+        }
+        for (size_t i = 0; i < n; i++) {
             bool blank = p[i] == ' ' || p[i] == '\t';
 
             if (p[i] == '/' && i + 1 < n && p[i + 1] == '/')
@@ -85,10 +90,9 @@ void be_kptx_add(struct be_ktext *out, const char *p)
         for (char *c = line; op && (c = strstr(c, ", "));)
             memmove(c + 1, c + 2, strlen(c + 2) + 1);
         shorten(line);
-        if (n >= sizeof(line)) /* longer than any line of code: as it is */
-            be_ktext_add(out, "%.*s\n", (int)n, p);
-        else if (len > 0)
+        if (len > 0)
             be_ktext_add(out, "%s\n", line);
+        free(line);
         p += n + (p[n] == '\n');
     }
 }
