@@ -113,4 +113,19 @@ def a_budget_is_kept_and_off_is_off():
         equal(metric(s, "inferd_prompt_cache_bytes", kind="used"), 0, "nothing is kept")
 
 
+@case
+def no_prompt_is_cut_and_no_context_shifted():
+    """The golden's context is 2,048 tokens; one is kept for the answer."""
+    with Server(preload=MODEL) as s:
+        for path, body in ((COMP, {"prompt": [5] * 2048}), (COMP, {"prompt": "a b c " * 4000}),
+                           (CHAT, {"messages": [{"role": "user", "content": "a b c " * 4000}]})):
+            r = s.request("POST", path, {"model": MODEL, "max_tokens": 5, **body})
+            e = r.json["error"]
+            equal((r.status, e["code"], e["limit"]), (413, "CONTENT_TOO_LARGE", 2047), f"{path}: {r.body[:300]}")
+            check(e["n_tokens"] >= 2048 and "2047" in e["message"], f"{path}: {e}")
+        for n, want in ((2047, 1), (2000, 48), (2000, 20)):
+            r = s.request("POST", COMP, {"model": MODEL, "prompt": [7] * n, "max_tokens": 100 if want > 20 else want, "ignore_eos": True})
+            equal((r.json["choices"][0]["finish_reason"], r.json["usage"]["completion_tokens"]), ("length", want), f"{n} tokens")
+
+
 main()
