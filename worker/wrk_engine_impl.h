@@ -35,6 +35,7 @@ struct wrk_seq {
     uint64_t serial;       /* order of admission, from 1 */
     bool decoding;
     bool begun;       /* its pages are decided: it is in passes */
+    bool counted;     /* as a lookup of the prompt cache */
     bool parked;      /* has no pages for now */
     uint8_t n_vain;   /* waits that brought nothing */
     uint8_t n_parked; /* times */
