@@ -230,13 +230,14 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     if (n_decode > 0 && room > wrk_pace_rows(&e->pace))
         room = wrk_pace_rows(&e->pace);
     share = room / n_prompt > CHUNK_MIN ? room / n_prompt : CHUNK_MIN;
-    e->turn = (e->turn + 1) % e->o.max_seqs;
-    for (uint32_t k = 0; k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
-        uint32_t i = (e->turn + k) % e->o.max_seqs, before = e->n_rows, free_wants;
+    for (uint32_t k = 0, from = e->turn, of = n_prompt;
+         k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
+        uint32_t i = (from + k) % e->o.max_seqs, before = e->n_rows, free_wants;
 
         if (!wrk_seq_ready(e, &e->seq[i]) || e->seq[i].decoding)
             continue;
-        n_prompt--;
+        if (n_prompt-- == of) /* the next pass begins with the prompt after this one */
+            e->turn = i + 1;
         /* each later prompt may end in this pass and then wants a row too */
         free_wants = e->o.max_seqs - e->n_wants - n_prompt;
         if (n_prompt == 0)

@@ -68,7 +68,7 @@ struct wrk_engine {
     uint64_t queued_bytes;
 
     struct wrk_seq *seq;   /* o.max_seqs slots */
-    uint32_t n_seqs, turn; /* turn: whose prompt goes first */
+    uint32_t n_seqs, turn; /* turn: from whom on a prompt goes first */
     uint64_t serial, n_parked;
     struct wrk_pages pages;
     struct wrk_radix radix;

@@ -530,6 +530,32 @@ static void a_cache_without_room_holds_nobody_up(void **st)
     rig_free(r);
 }
 
+/* On a slow machine a pass beside decoders has room for one prompt only: they take turns. */
+static void a_short_prompt_takes_turns_with_a_long_one(void **st)
+{
+    (void)st;
+    for (uint32_t slot = 1; slot < 3; slot++) {
+        struct rig *r = rig_new(fake_new(2048, 16, 512), 0);
+        struct ask decoder = ask_of(1, 5, 1, 5, 600), big = ask_of(2, 2000, 2, 2000, 1),
+                   small = ask_of(3, 64, 3, 64, 1);
+        uint32_t passes = 0;
+
+        submit(r, 1, &decoder);
+        step(r);
+        submit(r, 2, slot == 1 ? &small : &big);
+        submit(r, 3, slot == 1 ? &big : &small);
+        for (uint32_t t = slot + 1; !r->a[t].ended; passes++) {
+            r->e->pace = (struct wrk_pace){.decode_us = 1, .row_us = 1}; /* 16 rows */
+            step(r);
+        }
+        assert_in_range(passes, 64 / WRK_PACE_LEAST, 2 * 64 / WRK_PACE_LEAST + 2);
+        assert_false(r->a[slot == 1 ? 3 : 2].ended);
+        run(r);
+        equals_cold(r, slot + 1, &small);
+        rig_free(r);
+    }
+}
+
 /* Admission fails at each of its allocations: the task hears it, the books stay right, and the
  * same request is answered afterwards. */
 static void a_failed_allocation_ends_one_task_only(void **st)
@@ -606,6 +632,7 @@ int main(void)
         cmocka_unit_test(echo_with_log_probabilities_computes_every_row),
         cmocka_unit_test(random_conversations_equal_cold_ones),
         cmocka_unit_test(a_cache_without_room_holds_nobody_up),
+        cmocka_unit_test(a_short_prompt_takes_turns_with_a_long_one),
         cmocka_unit_test(a_failed_allocation_ends_one_task_only),
         cmocka_unit_test(a_namespace_of_another_length_is_refused),
     };
