@@ -20,11 +20,12 @@
 /* ---------------------------------------------------------- failing allocations */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FAILS_ALLOCATIONS 1
-static unsigned fail_at; /* 0 = never; 1 = the next */
+static unsigned fail_at, n_allocs; /* fail_at 0 = never; 1 = the next */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 static bool failing(void)
 {
+    n_allocs++;
     return fail_at > 0 && --fail_at == 0;
 }
 void *malloc(size_t n)
@@ -598,6 +599,36 @@ static void a_failed_allocation_ends_one_task_only(void **st)
 #endif
 }
 
+/* Growing what is reserved, keeping checkpoints and ending included. */
+static void steps_allocate_nothing(void **st)
+{
+    (void)st;
+#ifdef FAILS_ALLOCATIONS
+    struct rig *r = rig_new(fake_new(2048, 4, 64), UINT64_MAX);
+    struct ask q[2] = {ask_of(11, 1200, 0, 1200, 1), ask_of(12, 100, 0, 100, 600)};
+    unsigned seen = 0;
+
+    submit(r, 1, &q[1]);
+    for (int i = 0; i < 4; i++)
+        step(r);
+    submit(r, 2, &q[0]);
+    step(r); /* admitted */
+    while (wrk_engine_busy(r->e)) {
+        unsigned before = n_allocs;
+
+        assert_int_equal(wrk_engine_step(r->e, NULL), RC_OK);
+        seen += n_allocs - before;
+        step(r); /* and one whose frames are read */
+    }
+    assert_int_equal(seen, 0);
+    assert_true(r->a[1].ended && r->a[2].ended && r->a[1].n == 600);
+    assert_true(r->e->radix.used_bytes > 0);
+    rig_free(r);
+#else
+    skip(); /* the sanitizer owns malloc */
+#endif
+}
+
 static void a_namespace_of_another_length_is_refused(void **st)
 {
     struct wrk_gen g = {.n = 0};
@@ -634,6 +665,7 @@ int main(void)
         cmocka_unit_test(a_cache_without_room_holds_nobody_up),
         cmocka_unit_test(a_short_prompt_takes_turns_with_a_long_one),
         cmocka_unit_test(a_failed_allocation_ends_one_task_only),
+        cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(a_namespace_of_another_length_is_refused),
     };
 
