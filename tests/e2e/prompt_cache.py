@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from inferd_test import SLOW, Server, case, check, equal, main
+from inferd_test import SLOW, Server, case, check, copy_model, equal, main
 
 CHAT, COMP = "/v1/chat/completions", "/v1/completions"
 MODEL = "gemma3_text"
@@ -111,6 +111,24 @@ def a_budget_is_kept_and_off_is_off():
     with Server(preload=MODEL, prompt_cache=False) as s:
         equal([cached(comp(s, PROMPT)) for _ in range(2)], [0, 0], "switched off")
         equal(metric(s, "inferd_prompt_cache_bytes", kind="used"), 0, "nothing is kept")
+
+
+@case
+def a_worker_that_comes_takes_its_share_of_the_budget():
+    def two(d):
+        copy_model(MODEL, d)
+        copy_model(MODEL, d, "other")
+
+    with Server(fill=two, preload=MODEL, prompt_cache_mb=2) as s:
+        for i in range(12):
+            comp(s, [5 + i] * 10 + PROMPT * 3)
+        settles(s, 2 << 20, "inferd_prompt_cache_bytes", kind="budget", model=MODEL)
+        check(metric(s, "inferd_prompt_cache_bytes", kind="used", model=MODEL) > 3 << 19, "nearly all is in use")
+        equal(s.request("POST", "/ai/v1/models/load", {"model": "other"}).status, 200, "load")
+        # half of it evenly, the other half to the one that was asked
+        settles(s, 3 << 19, "inferd_prompt_cache_bytes", kind="budget", model=MODEL)
+        check(metric(s, "inferd_prompt_cache_bytes", kind="used", model=MODEL) <= 3 << 19, "the first gave up pages")
+        check(cached(comp(s, [16] * 10 + PROMPT * 3)) > 0, "the newest prompt is still there")
 
 
 @case
