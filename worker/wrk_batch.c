@@ -204,7 +204,7 @@ static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t
 
 static enum rc build(struct wrk_engine *e, struct rc_err *err)
 {
-    uint32_t n_decode = 0, n_prompt = 0, room, share;
+    uint32_t n_decode = 0, n_prompt = 0, room, most, share;
     enum rc rc;
 
     e->n_rows = e->n_parts = e->n_wants = 0;
@@ -227,8 +227,8 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     if (n_prompt == 0)
         return RC_OK;
     room = e->o.batch_tokens - e->n_rows;
-    if (n_decode > 0 && room > wrk_pace_rows(&e->pace))
-        room = wrk_pace_rows(&e->pace);
+    most = n_decode > 0 ? wrk_pace_rows(&e->pace) : wrk_pace_rows_alone(&e->pace);
+    room = room < most ? room : most;
     share = room / n_prompt > CHUNK_MIN ? room / n_prompt : CHUNK_MIN;
     for (uint32_t k = 0, from = e->turn, of = n_prompt;
          k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
