@@ -57,7 +57,7 @@ struct rig {
 };
 struct ask {
     int32_t ids[2048];
-    uint32_t n, max_new;
+    uint32_t n, max_new, choices;
     uint8_t ns; /* 0 = no cache */
     float temperature;
     bool echo;
@@ -180,6 +180,7 @@ static void submit(struct rig *r, uint64_t task, const struct ask *q)
     g.prompt_tokens = (uint32_t *)q->ids;
     g.n_prompt_tokens = q->n;
     g.max_tokens = q->max_new;
+    g.n = q->choices;
     g.logprobs = g.return_token_ids = g.ignore_eos = true;
     g.echo = q->echo;
     g.stream = true;
@@ -557,6 +558,29 @@ static void a_short_prompt_takes_turns_with_a_long_one(void **st)
     }
 }
 
+static void many_choices_hold_nobody_up(void **st)
+{
+    struct rig *r = rig_new(fake_new(1024, 4, 64), 0);
+    struct ask many = ask_of(1, 40, 1, 40, 40), one = ask_of(2, 40, 2, 40, 20);
+    int steps = 0;
+
+    (void)st;
+    many.choices = 12;
+    submit(r, 1, &many);
+    for (int i = 0; i < 3; i++)
+        step(r);
+    for (uint32_t t = 2; t < 5; t++)
+        submit(r, t, &one);
+    for (; !r->a[4].ended; steps++)
+        step(r);
+    assert_false(r->a[1].ended);
+    assert_true(steps < 40 + 2 * 20 + 8); /* a slot comes free, and no second round */
+    run(r);
+    assert_int_equal(r->a[1].n, 12 * 40);
+    equals_cold(r, 4, &one);
+    rig_free(r);
+}
+
 /* Admission fails at each of its allocations: the task hears it, the books stay right, and the
  * same request is answered afterwards. */
 static void a_failed_allocation_ends_one_task_only(void **st)
@@ -664,6 +688,7 @@ int main(void)
         cmocka_unit_test(random_conversations_equal_cold_ones),
         cmocka_unit_test(a_cache_without_room_holds_nobody_up),
         cmocka_unit_test(a_short_prompt_takes_turns_with_a_long_one),
+        cmocka_unit_test(many_choices_hold_nobody_up),
         cmocka_unit_test(a_failed_allocation_ends_one_task_only),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(a_namespace_of_another_length_is_refused),
