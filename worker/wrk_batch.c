@@ -3,12 +3,12 @@
  * A pass holds, in this order: one row of every decoding sequence, then chunks of
  * prompts in what is left of batch_tokens - shared evenly, so that a short prompt
  * does not wait behind a long one, and bounded while others decode, so that their
- * gaps stay small. Sequences are admitted in order of arrival; which pages they begin
- * with, and how they get more, is wrk_seq.c's.
+ * gaps stay small (wrk_pace.h). Sequences are admitted fairly between tasks; which
+ * pages they begin with, and how they get more, is wrk_seq.c's.
  *
  * Always true: a row's result depends on its own sequence alone (be.h), so what is
  * batched with what is free to change. wrk_batch_step allocates nothing.
- * Tests: tests/worker/test_wrk_engine.c
+ * Tests: tests/worker/test_wrk_engine.c, tests/worker/test_wrk_cache.c
  */
 #include "wrk_engine_impl.h"
 
@@ -102,31 +102,44 @@ static enum rc admit_choice(struct wrk_engine *e, struct wrk_task *t, bool *wait
     return wrk_out_echo(&e->seq[i].out, &e->delta, e->o.chan, t->gen.echo_text, t->gen.n_echo, err);
 }
 
+/* Whose choice is next: of the task with the fewest running, the first to arrive. So a
+ * request for many choices does not hold up those behind it, and none starves: the oldest
+ * without a running choice always comes first. NULL: nobody waits. */
+static struct wrk_task *next_task(const struct wrk_engine *e)
+{
+    struct wrk_task *best = NULL;
+    uint32_t least = UINT32_MAX;
+
+    for (struct wrk_task *t = e->tasks; t != NULL && least > 0; t = t->next) {
+        uint32_t running = t->gen.n_started - t->gen.n_done;
+
+        if (t->kind != IPC__FRAME__BODY_GENERATE)
+            continue;
+        if (!t->prepared)
+            break;
+        if (t->gen.n_started < t->gen.n && running < least) {
+            best = t;
+            least = running;
+        }
+    }
+    return best;
+}
+
 enum rc wrk_batch_admit(struct wrk_engine *e, struct rc_err *err)
 {
-    struct wrk_task *next;
+    struct wrk_task *t;
     struct wrk_seq *failed;
     struct rc_err why = RC_ERR_INIT;
     bool wait = !wrk_seq_unpark(e, &failed, &why);
 
     if (failed != NULL)
         return wrk_task_end(e, failed->task, &why, err);
-    /* strictly in order of arrival: a large request must not starve */
-    for (struct wrk_task *t = e->tasks; t != NULL && !wait; t = next) {
-        next = t->next;
-        if (t->kind != IPC__FRAME__BODY_GENERATE)
-            continue;
-        if (!t->prepared)
-            break;
-        while (!wait && t->gen.n_started < t->gen.n) {
-            uint32_t tasks = e->n_tasks;
-            enum rc rc = admit_choice(e, t, &wait, err);
+    /* who does not fit is waited for: a large request must not starve */
+    while (!wait && e->n_seqs < e->o.max_seqs && (t = next_task(e)) != NULL) {
+        enum rc rc = admit_choice(e, t, &wait, err);
 
-            if (rc != RC_OK)
-                return rc;
-            if (e->n_tasks != tasks) /* it failed and is gone */
-                break;
-        }
+        if (rc != RC_OK)
+            return rc;
     }
     return RC_OK;
 }
@@ -204,7 +217,7 @@ static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t
 
 static enum rc build(struct wrk_engine *e, struct rc_err *err)
 {
-    uint32_t n_decode = 0, n_prompt = 0, room, share;
+    uint32_t n_decode = 0, n_prompt = 0, room, most, share;
     enum rc rc;
 
     e->n_rows = e->n_parts = e->n_wants = 0;
@@ -227,16 +240,17 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
     if (n_prompt == 0)
         return RC_OK;
     room = e->o.batch_tokens - e->n_rows;
-    if (n_decode > 0 && room > wrk_pace_rows(&e->pace))
-        room = wrk_pace_rows(&e->pace);
+    most = n_decode > 0 ? wrk_pace_rows(&e->pace) : wrk_pace_rows_alone(&e->pace);
+    room = room < most ? room : most;
     share = room / n_prompt > CHUNK_MIN ? room / n_prompt : CHUNK_MIN;
-    e->turn = (e->turn + 1) % e->o.max_seqs;
-    for (uint32_t k = 0; k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
-        uint32_t i = (e->turn + k) % e->o.max_seqs, before = e->n_rows, free_wants;
+    for (uint32_t k = 0, from = e->turn, of = n_prompt;
+         k < e->o.max_seqs && n_prompt > 0 && room > 0; k++) {
+        uint32_t i = (from + k) % e->o.max_seqs, before = e->n_rows, free_wants;
 
         if (!wrk_seq_ready(e, &e->seq[i]) || e->seq[i].decoding)
             continue;
-        n_prompt--;
+        if (n_prompt-- == of) /* the next pass begins with the prompt after this one */
+            e->turn = i + 1;
         /* each later prompt may end in this pass and then wants a row too */
         free_wants = e->o.max_seqs - e->n_wants - n_prompt;
         if (n_prompt == 0)

@@ -35,6 +35,7 @@ struct wrk_seq {
     uint64_t serial;       /* order of admission, from 1 */
     bool decoding;
     bool begun;       /* its pages are decided: it is in passes */
+    bool counted;     /* as a lookup of the prompt cache */
     bool parked;      /* has no pages for now */
     uint8_t n_vain;   /* waits that brought nothing */
     uint8_t n_parked; /* times */
@@ -67,7 +68,7 @@ struct wrk_engine {
     uint64_t queued_bytes;
 
     struct wrk_seq *seq;   /* o.max_seqs slots */
-    uint32_t n_seqs, turn; /* turn: whose prompt goes first */
+    uint32_t n_seqs, turn; /* turn: from whom on a prompt goes first */
     uint64_t serial, n_parked;
     struct wrk_pages pages;
     struct wrk_radix radix;

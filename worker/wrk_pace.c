@@ -36,3 +36,15 @@ uint32_t wrk_pace_rows(const struct wrk_pace *p)
            : rows >= WRK_PACE_MOST ? WRK_PACE_MOST
                                    : (uint32_t)rows;
 }
+
+uint32_t wrk_pace_rows_alone(const struct wrk_pace *p)
+{
+    double rows;
+
+    if (p->row_us == 0)
+        return WRK_PACE_ALONE_UNKNOWN;
+    rows = WRK_PACE_PASS_US / p->row_us;
+    return rows <= WRK_PACE_ALONE_LEAST ? WRK_PACE_ALONE_LEAST
+           : rows >= UINT32_MAX         ? UINT32_MAX
+                                        : (uint32_t)rows;
+}

@@ -144,8 +144,9 @@ static bool leads(const struct wrk_engine *e, uint64_t serial, uint32_t rows)
 static void begin(struct wrk_engine *e, struct wrk_seq *s, uint32_t lost)
 {
     s->begun = true;
-    if (s->n_new > 0 || s->n_parked > 0) /* told when it began first */
+    if (s->counted) /* it was parked in between */
         return;
+    s->counted = true;
     if (caches(e, &s->task->gen))
         wrk_radix_count(&e->radix, s->task->gen.n_prompt, s->pos, lost);
     if (s->out.index == 0)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "sup_http.h"
+#include "sup_log.h"
 
 static const char *const finish_words[] = {"null", "\"stop\"", "\"length\""};
 
@@ -305,6 +306,11 @@ void sup_gen_finish(struct sup_call *c)
 {
     struct sup_gen *g = (struct sup_gen *)c;
 
+    SUP_LOG(SUP_DEBUG, "generated", SUP_S("id", c->req ? sup_req_id(c->req) : NULL),
+            SUP_S("model", c->model_id), SUP_I("prompt_tokens", g->prompt_tokens),
+            SUP_I("cached_tokens", g->cached_tokens),
+            SUP_I("completion_tokens", g->completion_tokens), SUP_I("queue_us", g->queue_us),
+            SUP_I("prefill_us", g->prefill_us), SUP_I("decode_us", g->decode_us));
     if (g->stream)
         finish_stream(g);
     else

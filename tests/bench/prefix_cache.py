@@ -4,7 +4,7 @@ A server of the release preset on the real Gemma 3 270M, through HTTP. Each pair
 nobody has sent before, then one with the same first --prefix tokens and another end; and --clients requests at once with
 one beginning, with the cache and without.
 
-    tests/bench/run prefix-cache [--runs N] [--prefix N] [--clients N] [--threads N]
+    tests/bench/run prefix-cache [--runs N] [--prefix N] [--clients N] [--threads N] [--only PART]
 """
 import argparse
 import http.client
@@ -75,6 +75,8 @@ def gaps(s, prompt, n, others=None):
         if len(times) == 20 and others and not thread:
             thread = threading.Thread(target=lambda: got.append((time.monotonic(), others(), time.monotonic())))
             thread.start()
+        if thread and not thread.is_alive():
+            break  # a client that leaves ends its task
     c.close()
     if not thread:
         return [b - a for a, b in zip(times[5:], times[6:])], None
@@ -93,6 +95,46 @@ def beside(s, long, short):
     return first
 
 
+def first_token(s, a, words):
+    cold, warm = [], []
+    for _ in range(a.runs):
+        prefix = words(a.prefix)
+        cold.append(ask(s, prefix + words(a.tail), 1))
+        warm.append(ask(s, prefix + words(a.tail), 1))
+    c, w = (statistics.median(x[0] for x in side) for side in (cold, warm))
+    print(f"time to first token, prompt of {a.prefix} + {a.tail} tokens, {a.threads} threads, {a.runs} runs")
+    print(f"  new {c * 1000:.0f} ms ({min(cold)[0] * 1000:.0f}..{max(cold)[0] * 1000:.0f}), "
+          f"known beginning {w * 1000:.0f} ms ({min(warm)[0] * 1000:.0f}..{max(warm)[0] * 1000:.0f}), "
+          f"cached {warm[-1][2]} tokens: {100 * w / c:.1f} % (asked: at most 5 %)")
+
+
+def clients(s, a, words):
+    with_cache, without = [], []
+    for _ in range(a.runs):
+        prefix = words(a.prefix)
+        prompts = [prefix + words(a.tail) for _ in range(a.clients)]
+        t, out = together(s, prompts, a.answer, True)
+        with_cache.append(t)
+        hits = sum(x[2] for x in out)
+        without.append(together(s, prompts, a.answer, False)[0])
+    on, off = statistics.median(with_cache), statistics.median(without)
+    print(f"{a.clients} clients at once, {a.prefix} tokens in common and {a.tail} of their own, {a.answer} tokens each")
+    print(f"  cold {a.clients / off:.2f} requests/s, cached {a.clients / on:.2f} ({hits} prompt tokens not computed): "
+          f"x {off / on:.1f} (asked: at least 3)")
+
+
+def gaps_beside(s, a, words):
+    solo = statistics.median(gaps(s, words(100), 100)[0])
+    busy, _ = gaps(s, words(100), 4000, lambda: ask(s, words(4096), 1))
+    m, worst = statistics.median(busy), sorted(busy)[int(len(busy) * 0.95)]
+    print(f"gap between two tokens while a prompt of 4096 is read: {m * 1000:.0f} ms (95 %: {worst * 1000:.0f} ms), alone "
+          f"{solo * 1000:.0f} ms: x {m / solo:.1f} (asked: at most 4)")
+    short = statistics.median(ask(s, words(64), 1)[0] for _ in range(3))
+    _, late = gaps(s, words(100), 4000, lambda: beside(s, words(4096), words(64)))
+    print(f"first token of a prompt of 64 tokens: alone {short * 1000:.0f} ms, beside a decoder and a prompt of 4096 "
+          f"{late * 1000:.0f} ms")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--runs", type=int, default=3)
@@ -101,6 +143,7 @@ def main():
     p.add_argument("--clients", type=int, default=16)
     p.add_argument("--answer", type=int, default=16, help="tokens of each answer of the clients")
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--only", choices=("first-token", "clients", "gaps"))
     a = p.parse_args()
     rnd = random.Random(1)
 
@@ -109,37 +152,9 @@ def main():
 
     with Server(models=os.path.dirname(models(MODEL)), preload=MODEL, threads=a.threads, max_seqs=a.clients, ctx_tokens=8192) as s:
         ask(s, words(40), 2)
-        cold, warm = [], []
-        for _ in range(a.runs):
-            prefix = words(a.prefix)
-            cold.append(ask(s, prefix + words(a.tail), 1))
-            warm.append(ask(s, prefix + words(a.tail), 1))
-        c, w = (statistics.median(x[0] for x in side) for side in (cold, warm))
-        print(f"time to first token, prompt of {a.prefix} + {a.tail} tokens, {a.threads} threads, {a.runs} runs")
-        print(f"  new {c * 1000:.0f} ms ({min(cold)[0] * 1000:.0f}..{max(cold)[0] * 1000:.0f}), "
-              f"known beginning {w * 1000:.0f} ms ({min(warm)[0] * 1000:.0f}..{max(warm)[0] * 1000:.0f}), "
-              f"cached {warm[-1][2]} tokens: {100 * w / c:.1f} % (asked: at most 5 %)")
-        with_cache, without = [], []
-        for _ in range(a.runs):
-            prefix = words(a.prefix)
-            prompts = [prefix + words(a.tail) for _ in range(a.clients)]
-            t, out = together(s, prompts, a.answer, True)
-            with_cache.append(t)
-            hits = sum(x[2] for x in out)
-            without.append(together(s, prompts, a.answer, False)[0])
-        on, off = statistics.median(with_cache), statistics.median(without)
-        print(f"{a.clients} clients at once, {a.prefix} tokens in common and {a.tail} of their own, {a.answer} tokens each")
-        print(f"  cold {a.clients / off:.2f} requests/s, cached {a.clients / on:.2f} ({hits} prompt tokens not computed): "
-              f"x {off / on:.1f} (asked: at least 3)")
-        solo = statistics.median(gaps(s, words(100), 100)[0])
-        busy, _ = gaps(s, words(100), 4000, lambda: ask(s, words(4096), 1))
-        m, worst = statistics.median(busy), sorted(busy)[int(len(busy) * 0.95)]
-        print(f"gap between two tokens while a prompt of 4096 is read: {m * 1000:.0f} ms (95 %: {worst * 1000:.0f} ms), alone "
-              f"{solo * 1000:.0f} ms: x {m / solo:.1f} (asked: at most 4)")
-        short = statistics.median(ask(s, words(64), 1)[0] for _ in range(3))
-        _, late = gaps(s, words(100), 4000, lambda: beside(s, words(4096), words(64)))
-        print(f"first token of a prompt of 64 tokens: alone {short * 1000:.0f} ms, beside a decoder and a prompt of 4096 "
-              f"{late * 1000:.0f} ms")
+        for name, part in (("first-token", first_token), ("clients", clients), ("gaps", gaps_beside)):
+            if a.only in (None, name):
+                part(s, a, words)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,22 @@ def embeddings_equal_the_processors():
 
 
 @case
+def answers_from_the_prompt_cache_are_those_computed_cold():
+    def ask(s, prompt, **more):
+        r = s.post("/v1/completions", {"model": TINY_GEMMA, "prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True,
+                                       "return_token_ids": True, "logprobs": 2, **more}, timeout=120 * SLOW)
+        equal(r.status, 200, f"{r.body[:400]!r}")
+        return r.json["choices"], r.json["usage"]["cached_prompt_tokens"]
+
+    prompt = [4 + i * i % 690 for i in range(120)]
+    with server() as s:
+        for p, cached in ((prompt, 0), (prompt, 96), (prompt + [9] * 20, 96)):
+            got = ask(s, p)
+            equal(got[1], cached, "tokens from the cache")
+            equal(got[0], ask(s, p, prompt_cache=False)[0], "the answer")
+
+
+@case
 def a_worker_that_is_killed_is_started_again():
     with server() as s:
         first = complete(s)["token_ids"]

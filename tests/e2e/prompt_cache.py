@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from inferd_test import SLOW, Server, case, check, equal, main
+from inferd_test import SLOW, Server, case, check, copy_model, equal, main
 
 CHAT, COMP = "/v1/chat/completions", "/v1/completions"
 MODEL = "gemma3_text"
@@ -111,6 +111,39 @@ def a_budget_is_kept_and_off_is_off():
     with Server(preload=MODEL, prompt_cache=False) as s:
         equal([cached(comp(s, PROMPT)) for _ in range(2)], [0, 0], "switched off")
         equal(metric(s, "inferd_prompt_cache_bytes", kind="used"), 0, "nothing is kept")
+
+
+@case
+def a_worker_that_comes_takes_its_share_of_the_budget():
+    def two(d):
+        copy_model(MODEL, d)
+        copy_model(MODEL, d, "other")
+
+    with Server(fill=two, preload=MODEL, prompt_cache_mb=2) as s:
+        for i in range(12):
+            comp(s, [5 + i] * 10 + PROMPT * 3)
+        settles(s, 2 << 20, "inferd_prompt_cache_bytes", kind="budget", model=MODEL)
+        check(metric(s, "inferd_prompt_cache_bytes", kind="used", model=MODEL) > 3 << 19, "nearly all is in use")
+        equal(s.request("POST", "/ai/v1/models/load", {"model": "other"}).status, 200, "load")
+        # half of it evenly, the other half to the one that was asked
+        settles(s, 3 << 19, "inferd_prompt_cache_bytes", kind="budget", model=MODEL)
+        check(metric(s, "inferd_prompt_cache_bytes", kind="used", model=MODEL) <= 3 << 19, "the first gave up pages")
+        check(cached(comp(s, [16] * 10 + PROMPT * 3)) > 0, "the newest prompt is still there")
+
+
+@case
+def no_prompt_is_cut_and_no_context_shifted():
+    """The golden's context is 2,048 tokens; one is kept for the answer."""
+    with Server(preload=MODEL) as s:
+        for path, body in ((COMP, {"prompt": [5] * 2048}), (COMP, {"prompt": "a b c " * 4000}),
+                           (CHAT, {"messages": [{"role": "user", "content": "a b c " * 4000}]})):
+            r = s.request("POST", path, {"model": MODEL, "max_tokens": 5, **body})
+            e = r.json["error"]
+            equal((r.status, e["code"], e["limit"]), (413, "CONTENT_TOO_LARGE", 2047), f"{path}: {r.body[:300]}")
+            check(e["n_tokens"] >= 2048 and "2047" in e["message"], f"{path}: {e}")
+        for n, want in ((2047, 1), (2000, 48), (2000, 20)):
+            r = s.request("POST", COMP, {"model": MODEL, "prompt": [7] * n, "max_tokens": 100 if want > 20 else want, "ignore_eos": True})
+            equal((r.json["choices"][0]["finish_reason"], r.json["usage"]["completion_tokens"]), ("length", want), f"{n} tokens")
 
 
 main()

@@ -85,6 +85,37 @@ def gemma_samples_the_same_for_the_same_seed():
 
 
 @case
+def gemma_answers_the_same_from_the_prompt_cache():
+    """Prompts past the window of 512 that share beginnings: ids and log probabilities as computed cold, to the last digit."""
+    def ask(s, prompt, **more):
+        r = s.post("/v1/completions", {"model": REAL_GEMMA, "prompt": prompt, "max_tokens": 10, "seed": 5, "temperature": 0.8,
+                                       "logprobs": 3, "return_token_ids": True, "ignore_eos": True, **more}, timeout=300)
+        equal(r.status, 200, f"{r.body[:300]!r}")
+        return r.json["choices"], r.json["usage"]["cached_prompt_tokens"]
+
+    stem = [2] + [1000 + i * i % 50021 for i in range(640)]
+    with server() as s:
+        prompts = [stem + [3000 + 17 * i] * (1 + 9 * i) for i in range(3)]
+        cold = [ask(s, p, prompt_cache=False) for p in prompts]
+        got = [None] * 3
+
+        def client(i):
+            got[i] = ask(s, prompts[i])
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        equal([c[0] for c in got], [c[0] for c in cold], "three at once that share a beginning")
+        equal(sorted(c[1] for c in got), [0, 640, 640], "tokens from the cache")
+        turn = prompts[2] + got[2][0][0]["token_ids"] + [4000] * 30
+        again = ask(s, turn)
+        check(again[1] >= 640, f"the next turn took {again[1]} tokens from the cache")
+        equal(again[0], ask(s, turn, prompt_cache=False)[0], "the next turn")
+
+
+@case
 def gemma_keeps_a_long_prompt_in_mind_across_its_window():
     """2,000 tokens: most of the prompt is behind the sliding window of 512; the answer stays deterministic and sane."""
     with server() as s:

@@ -107,6 +107,7 @@ static inline bool proc_send_empty(struct proc *p, uint64_t task, Ipc__Frame__Bo
     Ipc__Drain drain = IPC__DRAIN__INIT;
     Ipc__Cancel cancel = IPC__CANCEL__INIT;
     Ipc__Load load = IPC__LOAD__INIT;
+    Ipc__CacheBudget budget = IPC__CACHE_BUDGET__INIT;
 
     f.task = task;
     f.body_case = body;
@@ -114,6 +115,8 @@ static inline bool proc_send_empty(struct proc *p, uint64_t task, Ipc__Frame__Bo
         f.drain = &drain;
     else if (body == IPC__FRAME__BODY_CANCEL)
         f.cancel = &cancel;
+    else if (body == IPC__FRAME__BODY_CACHE_BUDGET)
+        f.cache_budget = &budget;
     else
         f.load = &load;
     return proc_send(p, &f);

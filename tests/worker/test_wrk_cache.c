@@ -20,11 +20,12 @@
 /* ---------------------------------------------------------- failing allocations */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FAILS_ALLOCATIONS 1
-static unsigned fail_at; /* 0 = never; 1 = the next */
+static unsigned fail_at, n_allocs; /* fail_at 0 = never; 1 = the next */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 static bool failing(void)
 {
+    n_allocs++;
     return fail_at > 0 && --fail_at == 0;
 }
 void *malloc(size_t n)
@@ -56,7 +57,7 @@ struct rig {
 };
 struct ask {
     int32_t ids[2048];
-    uint32_t n, max_new;
+    uint32_t n, max_new, choices;
     uint8_t ns; /* 0 = no cache */
     float temperature;
     bool echo;
@@ -179,6 +180,7 @@ static void submit(struct rig *r, uint64_t task, const struct ask *q)
     g.prompt_tokens = (uint32_t *)q->ids;
     g.n_prompt_tokens = q->n;
     g.max_tokens = q->max_new;
+    g.n = q->choices;
     g.logprobs = g.return_token_ids = g.ignore_eos = true;
     g.echo = q->echo;
     g.stream = true;
@@ -530,6 +532,55 @@ static void a_cache_without_room_holds_nobody_up(void **st)
     rig_free(r);
 }
 
+/* On a slow machine a pass beside decoders has room for one prompt only: they take turns. */
+static void a_short_prompt_takes_turns_with_a_long_one(void **st)
+{
+    (void)st;
+    for (uint32_t slot = 1; slot < 3; slot++) {
+        struct rig *r = rig_new(fake_new(2048, 16, 512), 0);
+        struct ask decoder = ask_of(1, 5, 1, 5, 600), big = ask_of(2, 2000, 2, 2000, 1),
+                   small = ask_of(3, 64, 3, 64, 1);
+        uint32_t passes = 0;
+
+        submit(r, 1, &decoder);
+        step(r);
+        submit(r, 2, slot == 1 ? &small : &big);
+        submit(r, 3, slot == 1 ? &big : &small);
+        for (uint32_t t = slot + 1; !r->a[t].ended; passes++) {
+            r->e->pace = (struct wrk_pace){.decode_us = 1, .row_us = 1}; /* 16 rows */
+            step(r);
+        }
+        assert_in_range(passes, 64 / WRK_PACE_LEAST, 2 * 64 / WRK_PACE_LEAST + 2);
+        assert_false(r->a[slot == 1 ? 3 : 2].ended);
+        run(r);
+        equals_cold(r, slot + 1, &small);
+        rig_free(r);
+    }
+}
+
+static void many_choices_hold_nobody_up(void **st)
+{
+    struct rig *r = rig_new(fake_new(1024, 4, 64), 0);
+    struct ask many = ask_of(1, 40, 1, 40, 40), one = ask_of(2, 40, 2, 40, 20);
+    int steps = 0;
+
+    (void)st;
+    many.choices = 12;
+    submit(r, 1, &many);
+    for (int i = 0; i < 3; i++)
+        step(r);
+    for (uint32_t t = 2; t < 5; t++)
+        submit(r, t, &one);
+    for (; !r->a[4].ended; steps++)
+        step(r);
+    assert_false(r->a[1].ended);
+    assert_true(steps < 40 + 2 * 20 + 8); /* a slot comes free, and no second round */
+    run(r);
+    assert_int_equal(r->a[1].n, 12 * 40);
+    equals_cold(r, 4, &one);
+    rig_free(r);
+}
+
 /* Admission fails at each of its allocations: the task hears it, the books stay right, and the
  * same request is answered afterwards. */
 static void a_failed_allocation_ends_one_task_only(void **st)
@@ -572,6 +623,36 @@ static void a_failed_allocation_ends_one_task_only(void **st)
 #endif
 }
 
+/* Growing what is reserved, keeping checkpoints and ending included. */
+static void steps_allocate_nothing(void **st)
+{
+    (void)st;
+#ifdef FAILS_ALLOCATIONS
+    struct rig *r = rig_new(fake_new(2048, 4, 64), UINT64_MAX);
+    struct ask q[2] = {ask_of(11, 1200, 0, 1200, 1), ask_of(12, 100, 0, 100, 600)};
+    unsigned seen = 0;
+
+    submit(r, 1, &q[1]);
+    for (int i = 0; i < 4; i++)
+        step(r);
+    submit(r, 2, &q[0]);
+    step(r); /* admitted */
+    while (wrk_engine_busy(r->e)) {
+        unsigned before = n_allocs;
+
+        assert_int_equal(wrk_engine_step(r->e, NULL), RC_OK);
+        seen += n_allocs - before;
+        step(r); /* and one whose frames are read */
+    }
+    assert_int_equal(seen, 0);
+    assert_true(r->a[1].ended && r->a[2].ended && r->a[1].n == 600);
+    assert_true(r->e->radix.used_bytes > 0);
+    rig_free(r);
+#else
+    skip(); /* the sanitizer owns malloc */
+#endif
+}
+
 static void a_namespace_of_another_length_is_refused(void **st)
 {
     struct wrk_gen g = {.n = 0};
@@ -606,7 +687,10 @@ int main(void)
         cmocka_unit_test(echo_with_log_probabilities_computes_every_row),
         cmocka_unit_test(random_conversations_equal_cold_ones),
         cmocka_unit_test(a_cache_without_room_holds_nobody_up),
+        cmocka_unit_test(a_short_prompt_takes_turns_with_a_long_one),
+        cmocka_unit_test(many_choices_hold_nobody_up),
         cmocka_unit_test(a_failed_allocation_ends_one_task_only),
+        cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(a_namespace_of_another_length_is_refused),
     };
 

@@ -272,7 +272,7 @@ static void next_prompts(struct talk *t, uint32_t n, uint32_t round, uint32_t k)
 static void conversations(const char *model)
 {
     const char *want = getenv("INFERD_TEST_CONVERSATIONS");
-    uint32_t rounds = want != NULL ? ((uint32_t)atoi(want) + 7) / 8 : 2, hits = 0;
+    uint32_t rounds = want != NULL ? ((uint32_t)atoi(want) + 7) / 8 : 1, hits = 0;
     Ipc__Budgets b = IPC__BUDGETS__INIT;
     static struct talk t[8];
     struct proc cold, warm, again;

@@ -61,10 +61,27 @@ static void prompts_always_get_on_and_never_take_all(void **state)
     assert_int_equal(wrk_pace_rows(&p), WRK_PACE_MOST);
 }
 
+static void a_pass_of_prompts_alone_is_short(void **state)
+{
+    struct wrk_pace p = {0, 0};
+
+    (void)state;
+    assert_int_equal(wrk_pace_rows_alone(&p), WRK_PACE_ALONE_UNKNOWN);
+    p.row_us = 1700; /* a small model on two cores */
+    assert_in_range(wrk_pace_rows_alone(&p), 580, 596);
+    p.row_us = 20000; /* a large one */
+    assert_int_equal(wrk_pace_rows_alone(&p), WRK_PACE_ALONE_LEAST);
+    p.row_us = 6; /* a GPU: the configured pass decides */
+    assert_true(wrk_pace_rows_alone(&p) > 8192);
+    p.row_us = 1e-9;
+    assert_int_equal(wrk_pace_rows_alone(&p), UINT32_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gap_is_held_on_any_machine),
+        cmocka_unit_test(a_pass_of_prompts_alone_is_short),
         cmocka_unit_test(prompts_always_get_on_and_never_take_all),
     };
 

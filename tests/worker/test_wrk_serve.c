@@ -85,6 +85,7 @@ static void illegal_messages_end_the_worker(void **state)
         {"load before hello", false, IPC__FRAME__BODY_LOAD},
         {"drain before hello", false, IPC__FRAME__BODY_DRAIN},
         {"cancel before load", true, IPC__FRAME__BODY_CANCEL},
+        {"a cache's budget before load", true, IPC__FRAME__BODY_CACHE_BUDGET},
     };
 
     (void)state;
