@@ -25,7 +25,9 @@ struct mdl_opts {
     uint32_t ctx_tokens;   /* wanted context: RC_LIMIT when kv_bytes cannot hold it.
                               0 = the model's own, lowered to fit */
     uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
-    uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
+    uint32_t max_seqs;     /* most sequences of one pass */
+    uint32_t max_out;      /* most logits rows of one pass, at least max_seqs; 0 = max_seqs. A
+                              verification of k drafts wants k + 1 for each sequence */
     uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
     enum be_dtype
         kv_dtype; /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
@@ -93,7 +95,7 @@ uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
 
 /* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
  * pages must already be assigned). out_rows[n_out] are the rows whose logits are
- * wanted, n_out <= max_seqs (prompt logprobs: several passes of max_seqs rows, the
+ * wanted, n_out <= max_out (prompt logprobs: several passes of max_out rows, the
  * numbers are the same). An id outside the vocabulary fails the whole pass with
  * RC_INVALID: callers check ids < vocab_size before they batch.
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.

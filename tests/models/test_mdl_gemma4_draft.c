@@ -15,7 +15,8 @@ static struct mdl_opts target_opts(void)
 {
     struct mdl_opts o = small_opts(BE_F32);
 
-    o.max_seqs = 32;
+    o.max_seqs = 4;
+    o.max_out = 32;
     o.drafted = true;
     return o;
 }
