@@ -62,9 +62,12 @@ static enum rc join(struct mdl *m, struct gemma *g, struct gemma_draft *d, struc
             continue;
         if (g->geo[k].head_dim != t->geo[k].head_dim)
             return misfit(err, "head_dim", "heads of", g->geo[k].head_dim, t->geo[k].head_dim);
-        if (g->geo[k].n_kv_heads != t->geo[k].n_kv_heads)
-            return misfit(err, "num_key_value_heads", "key/value heads:", g->geo[k].n_kv_heads,
-                          t->geo[k].n_kv_heads);
+        /* the keys are the target's, whatever number the drafter's files give */
+        if (g->n_heads % t->geo[k].n_kv_heads != 0)
+            return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
+                                "%u query heads of the drafter do not divide into its target's %u "
+                                "key/value heads",
+                                g->n_heads, t->geo[k].n_kv_heads);
     }
     for (l = 0; l < g->n_layers; l++) {
         uint32_t source = t->n_own;

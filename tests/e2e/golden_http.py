@@ -96,6 +96,9 @@ def gemma4_logits_greedy_ids_and_prompts_equal_the_reference():
         text = golden_cases("gemma4_mm")
         text["logits"] = [c for c in text["logits"] if c["name"] == "text_only"]
         check_greedy(s, "gemma4_mm", text)
+        notes = {m["id"]: m.get("note") for m in s.get("/v1/models").json["data"]}
+        equal(notes, {"gemma4_text": None, "gemma4_text.gguf": None, "gemma4_mm": "text only: the vision tower and the audio "
+                      "tower of this checkpoint are not read"}, "notes")
         done = 0
         for c in golden_cases("gemma4_chat")["cases"]:
             if c["options"] or any(set(m) != {"role", "content"} or m["role"] == "developer" for m in c["messages"]):
