@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_bert, NULL};
+static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
+                                                    &mdl_bert, NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -134,8 +135,16 @@ static enum rc look(struct mdl *m, int root_fd, struct rc_err *err)
     snprintf(m->info.family, sizeof(m->info.family), "%s", m->fam->name);
     m->plan.file = m->file;
     m->plan.be = m->be;
-    if ((rc = load_tokenizer(m, root_fd, err)) != RC_OK ||
-        (rc = m->fam->config(m, &src, err)) != RC_OK || (rc = m->fam->plan(m, err)) != RC_OK)
+    if (!m->fam->is_drafter && (rc = load_tokenizer(m, root_fd, err)) != RC_OK)
+        goto out;
+    if (m->be && m->fam->is_drafter != (m->target != NULL)) {
+        rc = rc_fail_what(err, RC_UNSUPPORTED, "architecture",
+                          m->target ? "'%s' is no drafter: it opens as a model of its own"
+                                    : "'%s' is a drafter: it opens beside the model it drafts for",
+                          m->info.arch);
+        goto out;
+    }
+    if ((rc = m->fam->config(m, &src, err)) != RC_OK || (rc = m->fam->plan(m, err)) != RC_OK)
         goto out;
     m->info.n_params = m->plan.n_params;
     m->info.weight_bytes = m->plan.weight_bytes;
@@ -297,6 +306,33 @@ enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct 
     return rc;
 }
 
+enum rc mdl_open_drafter(struct mdl **out, int root_fd, struct mdl *target,
+                         const struct mdl_opts *o, struct rc_err *err)
+{
+    struct mdl_opts own = *o;
+    struct mdl *m;
+    enum rc rc;
+
+    if (!target->fam->hidden || !target->opts.drafted)
+        return rc_fail_what(err, RC_UNSUPPORTED, "model", "a %s model (%s) opened %s drafts",
+                            target->info.family, target->info.arch,
+                            target->fam->hidden ? "without opts.drafted takes no"
+                                                : "here cannot be given");
+    if (o->max_seqs == 0)
+        return rc_fail(err, RC_INVALID, "a drafter needs max_seqs of at least 1");
+    own.ctx_tokens = 0; /* it has no cache to size */
+    own.kv_auto = false;
+    if (!(m = mdl_new(target->be, &own, err)))
+        return RC_NOMEM;
+    m->target = target;
+    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK) {
+        *out = m;
+        m = NULL;
+    }
+    mdl_close(&m);
+    return rc;
+}
+
 /* ------------------------------------------------------------------- asking */
 
 const struct mdl_info *mdl_info_get(const struct mdl *m)
@@ -402,6 +438,36 @@ enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err
     if ((rc = be_tensor_read(m->be, t, row, 1, host, err)) == RC_OK)
         *out = host;
     return rc;
+}
+
+enum rc mdl_hidden(struct mdl *m, uint32_t row, float *out, struct rc_err *err)
+{
+    if (!m->fam->hidden)
+        return cannot(m, "show its hidden rows", err);
+    if (row >= m->n_out)
+        return rc_fail(err, RC_INVALID, "hidden row %u, the last pass had %u", row, m->n_out);
+    return be_tensor_read(m->be, m->fam->hidden(m), row, 1, out, err);
+}
+
+enum rc mdl_draft(struct mdl *m, const struct mdl_draft_seq *seqs, uint32_t n, uint32_t k,
+                  int32_t *out_ids, struct rc_err *err)
+{
+    uint32_t i;
+
+    if (!m->fam->draft || !m->target)
+        return cannot(m, "draft", err);
+    if (k < 1 || k > MDL_DRAFT_MAX || n < 1 || n > m->opts.max_seqs)
+        return rc_fail(err, RC_INVALID, "%u drafts for %u sequences; expected 1 to %d for 1 to %u",
+                       k, n, MDL_DRAFT_MAX, m->opts.max_seqs);
+    for (i = 0; i < n; i++)
+        if (seqs[i].out_row >= m->target->n_out || seqs[i].n_cached < 1 ||
+            seqs[i].n_cached > m->target->info.ctx_tokens || seqs[i].token < 0 ||
+            seqs[i].token >= (int32_t)m->target->info.vocab_size)
+            return rc_fail(err, RC_INVALID,
+                           "sequence %u: token %d behind %u cached ones, from row %u of the "
+                           "target's %u",
+                           i, seqs[i].token, seqs[i].n_cached, seqs[i].out_row, m->target->n_out);
+    return m->fam->draft(m, seqs, n, k, out_ids, err);
 }
 
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,

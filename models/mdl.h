@@ -25,7 +25,9 @@ struct mdl_opts {
     uint32_t ctx_tokens;   /* wanted context: RC_LIMIT when kv_bytes cannot hold it.
                               0 = the model's own, lowered to fit */
     uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
-    uint32_t max_seqs;     /* most sequences (and logits rows) of one pass */
+    uint32_t max_seqs;     /* most sequences of one pass */
+    uint32_t max_out;      /* most logits rows of one pass, at least max_seqs; 0 = max_seqs. A
+                              verification of k drafts wants k + 1 for each sequence */
     uint64_t kv_bytes;     /* budget of the KV cache; pages are counted from it */
     enum be_dtype
         kv_dtype; /* BE_F16, BE_F32, or BE_Q8_0 where the backend has it; not read when kv_auto */
@@ -44,6 +46,7 @@ struct mdl_info {
     char family[32], arch[64], quant[16];
     bool can_generate, can_embed, has_chat_template;
     bool can_call_tools, can_think; /* in chat: mdl_chat_opts */
+    bool can_draft;                 /* a drafter: only opens beside its target */
     uint32_t ctx_tokens;       /* in force */
     uint32_t train_ctx_tokens; /* claimed by the file */
     uint32_t embed_dim, vocab_size, n_layers, d_model;
@@ -92,7 +95,7 @@ uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
 
 /* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
  * pages must already be assigned). out_rows[n_out] are the rows whose logits are
- * wanted, n_out <= max_seqs (prompt logprobs: several passes of max_seqs rows, the
+ * wanted, n_out <= max_out (prompt logprobs: several passes of max_out rows, the
  * numbers are the same). An id outside the vocabulary fails the whole pass with
  * RC_INVALID: callers check ids < vocab_size before they batch.
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
@@ -121,6 +124,41 @@ bool mdl_can_sample(const struct mdl *m);
 enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, int32_t *out_ids,
                    struct rc_err *err);
 enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err *err);
+
+/* The hidden rows (after the final norm) behind the last pass's logits: what a drafter
+ * starts from. Copies row `row` of its n_out to out [d_model]. RC_UNSUPPORTED where the
+ * family keeps none. */
+enum rc mdl_hidden(struct mdl *m, uint32_t row, float *out, struct rc_err *err);
+
+/* ------------------------------------------------------------------ drafting
+ * A drafter is a small model that guesses the target's next tokens from its hidden state,
+ * its token table and its cache; it has no cache of its own and keeps nothing between
+ * calls. The target verifies: a pass over the token and the k drafts, all k + 1 rows as
+ * out_rows. Rows that are not believed are simply written again by the next pass. */
+
+#define MDL_DRAFT_MAX 16
+
+/* Opens the drafter below root_fd beside its target: on the target's backend context,
+ * reading the target's cache; closed before the target. The target was opened with
+ * opts.drafted. o: max_seqs (of one mdl_draft), weight_bytes, workspace_bytes, progress.
+ * Errors: as mdl_open; RC_UNSUPPORTED no drafter, or not for this family; RC_FORMAT its
+ * heads, width or vocabulary do not fit the target (says which, with both numbers). */
+enum rc mdl_open_drafter(struct mdl **out, int root_fd, struct mdl *target,
+                         const struct mdl_opts *o, struct rc_err *err);
+
+struct mdl_draft_seq {
+    int32_t token;     /* chosen, and not yet fed to the target */
+    uint32_t n_cached; /* positions below it are in the target's cache: its own position, >= 1 */
+    uint32_t out_row;  /* the row of the target's last pass, counted in its out_rows, whose
+                          logits gave the token (after a verification: the last one believed) */
+    const int32_t *pages[BE_KV_CLASSES]; /* as in that pass */
+};
+/* k greedy guesses for each of n sequences, out_ids [n, k]; between the target's pass and
+ * its next one. What is guessed for a sequence depends on that sequence alone.
+ * Errors: RC_INVALID for k outside 1..MDL_DRAFT_MAX, more than max_seqs sequences, a row
+ * the last pass did not have. Allocates nothing. */
+enum rc mdl_draft(struct mdl *drafter, const struct mdl_draft_seq *seqs, uint32_t n, uint32_t k,
+                  int32_t *out_ids, struct rc_err *err);
 
 /* Token ids that end an answer (from generation_config / GGUF). */
 const int32_t *mdl_eos(const struct mdl *m, size_t *n);

@@ -26,8 +26,9 @@
 struct mdl_plan_weight {
     const struct mdl_tensor *t;
     struct be_weight **slot;
-    float *owned; /* f32 copy when add != 0 */
-    float add;    /* added to every value at load (norms stored as w-1) */
+    void *owned; /* f32 copy when add != 0; the columns when only some are taken */
+    float add;   /* added to every value at load (norms stored as w-1) */
+    uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
     unsigned use;
 };
 struct mdl_plan_tensor {
@@ -52,6 +53,11 @@ struct mdl_plan {
 enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
                         uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
                         struct rc_err *err);
+/* Columns col0 .. col0 + n_cols - 1 of the matrix `name` [d0, d1], for a product with a part
+ * of its input. RC_UNSUPPORTED when they do not begin and end with blocks. */
+enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0,
+                         uint64_t d1, uint32_t col0, uint32_t n_cols, struct be_weight **slot,
+                         struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Dominant weight type by bytes, "Q4_K". */
@@ -89,6 +95,7 @@ struct mdl {
     struct mdl_opts opts;
     struct mdl_info info;
     struct mdl_plan plan;
+    struct mdl *target; /* of a drafter; NULL otherwise, and while probing */
     struct be_kv *kv;
     struct mdl_kv_geometry geo;
     int32_t eos[MDL_MAX_EOS];
@@ -124,6 +131,12 @@ struct mdl_family {
     /* With decode: the tensor that holds the last pass's logits, and a host buffer of as many
      * rows where the host cannot read it (else NULL). */
     const struct be_tensor *(*logits)(const struct mdl *, float **host);
+    /* With decode: the tensor of hidden rows behind the last pass's logits (optional). */
+    const struct be_tensor *(*hidden)(const struct mdl *);
+    /* A drafter: has no tokenizer, and m->target when it is opened. */
+    bool is_drafter;
+    enum rc (*draft)(struct mdl *, const struct mdl_draft_seq *, uint32_t, uint32_t, int32_t *,
+                     struct rc_err *);
     enum rc (*chat)(const struct mdl *, const struct mdl_chat_msg *, size_t,
                     const struct mdl_chat_opts *, struct mdl_ids *, struct rc_err *);
     enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,
@@ -134,7 +147,7 @@ struct mdl_family {
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_bert;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert;
 
 /* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
 void mdl_eos_add(struct mdl *m, int64_t id);

@@ -81,6 +81,30 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
     return RC_OK;
 }
 
+enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0,
+                         uint64_t d1, uint32_t col0, uint32_t n_cols, struct be_weight **slot,
+                         struct rc_err *err)
+{
+    enum rc rc = mdl_plan_weight(p, name, use, 2, d0, d1, 0, slot, err);
+    struct mdl_plan_weight *w;
+    uint32_t block;
+
+    if (rc != RC_OK)
+        return rc;
+    w = &p->w[p->n_w - 1];
+    block = be_dtype_block(w->t->dtype);
+    if (n_cols == 0 || col0 > d1 || n_cols > d1 - col0 || col0 % block != 0 || n_cols % block != 0)
+        return rc_fail_what(
+            err, RC_UNSUPPORTED, name,
+            "tensor '%s': columns %u to %" PRIu64 " of %" PRIu64 " are no whole blocks of %s (%u)",
+            name, col0, (uint64_t)col0 + n_cols - 1, d1, be_dtype_name(w->t->dtype), block);
+    w->col0 = col0;
+    w->n_cols = n_cols;
+    p->weight_bytes -= w->t->n_bytes - w->t->n_bytes / d1 * n_cols;
+    p->n_params -= d0 * (d1 - n_cols);
+    return RC_OK;
+}
+
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err)
 {
@@ -140,14 +164,34 @@ enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err)
  * backend may borrow it. */
 static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
 {
+    float *f;
     size_t i;
 
-    if (!(w->owned = malloc(n * sizeof(float))))
+    if (!(w->owned = f = malloc(n * sizeof(float))))
         return rc_fail_what(err, RC_NOMEM, w->t->name, "tensor '%s': no memory for %zu values",
                             w->t->name, n);
-    be_dtype_to_f32(w->t->dtype, w->t->data, w->owned, n);
+    be_dtype_to_f32(w->t->dtype, w->t->data, f, n);
     for (i = 0; i < n; i++)
-        w->owned[i] += w->add;
+        f[i] += w->add;
+    return RC_OK;
+}
+
+/* The taken columns of every row, packed; sizes were checked when they were planned. */
+static enum rc take_columns(struct mdl_plan_weight *w, struct be_weight_desc *d, struct rc_err *err)
+{
+    uint32_t block = be_dtype_block(d->dtype), bytes = be_dtype_block_bytes(d->dtype);
+    size_t row = d->n_bytes / d->n_rows, len = (size_t)(w->n_cols / block) * bytes, i;
+    const uint8_t *src = (const uint8_t *)d->data + (size_t)(w->col0 / block) * bytes;
+    uint8_t *dst;
+
+    if (!(w->owned = dst = malloc(d->n_rows * len)))
+        return rc_fail_what(err, RC_NOMEM, w->t->name, "tensor '%s': no memory for %u columns",
+                            w->t->name, w->n_cols);
+    for (i = 0; i < d->n_rows; i++)
+        memcpy(dst + i * len, src + i * row, len);
+    d->data = dst;
+    d->n_cols = w->n_cols;
+    d->n_bytes = d->n_rows * len;
     return RC_OK;
 }
 
@@ -172,6 +216,8 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
         d.data = w->owned;
         d.n_bytes = n * sizeof(float);
     }
+    if (w->n_cols > 0 && (rc = take_columns(w, &d, err)) != RC_OK)
+        return rc;
     return be_weight_new(p->be, &d, w->slot, err);
 }
 
@@ -183,6 +229,8 @@ static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_
     bool copied = grown >= w->t->n_bytes || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
 
     p->resident_bytes += grown;
+    if (w->n_cols > 0) /* the packed columns are ours */
+        p->resident_bytes += w->t->n_bytes / w->t->dims[1] * w->n_cols;
     if (!copied)
         p->resident_bytes += w->t->n_bytes;
     else

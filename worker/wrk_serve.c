@@ -94,6 +94,7 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->kv_ctx_bytes = i->kv_ctx_bytes;
     l->workspace_bytes = i->workspace_bytes;
     l->default_prompt = (char *)i->default_prompt;
+    l->note = (char *)i->note;
 }
 
 static enum rc send_loaded(struct wrk *w, const Ipc__Loaded *l, struct rc_err *err)

@@ -308,6 +308,7 @@ const struct be_ops be_cuda_ops = {
     .attention_packed = be_cuda_attention_packed,
     .gather = be_cuda_gather,
     .softcap = be_cuda_softcap,
+    .scale = be_cuda_scale,
     .pool = be_cuda_pool,
     .argmax = be_cuda_argmax,
     .sample = be_cuda_sample,

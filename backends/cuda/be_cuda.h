@@ -23,6 +23,7 @@
 #define BE_CUDA_ALIGN 256u
 #define BE_CUDA_CMDS 2048u        /* commands of one list */
 #define BE_CUDA_ARGS (768u << 10) /* their arguments */
+#define BE_CUDA_MAPPED_COLS (1u << 17) /* longest row of a table that stays on the host */
 #define BE_CUDA_STAGE (4u << 20)  /* host arrays of one list */
 #define BE_CUDA_READ (4u << 20)   /* pinned bytes of one read back */
 #define BE_CUDA_LOAD (8u << 20)   /* one buffer of a weight's upload */
@@ -68,6 +69,7 @@ struct be_weight {
     uint32_t n_planes;
     struct be_cuda_mem plane[4];
     struct be_cuda_mem vec; /* BE_USE_VECTOR: f32 */
+    const uint8_t *mapped;  /* BE_USE_MAPPED: the caller's rows; embed reads f32 ones */
     /* what the planner named for this matrix; of numerics but exact, NULL: none */
     struct be_cuda_fn *lin[BE_KNUM_COUNT][BE_KCLASS_COUNT][2]; /* [numerics][class][geglu] */
     struct be_cuda_fn *embed;
@@ -186,6 +188,7 @@ enum be_cuda_k {
     BE_CK_KV_WRITE,
     BE_CK_GATHER,
     BE_CK_SOFTCAP,
+    BE_CK_SCALE,
     BE_CK_POOL,
     BE_CK_ARGMAX_PART,
     BE_CK_ARGMAX,
@@ -415,6 +418,7 @@ enum rc be_cuda_rope(struct be_ctx *, const struct be_rope_args *, struct rc_err
 enum rc be_cuda_kv_write(struct be_ctx *, const struct be_kv_write_args *, struct rc_err *);
 enum rc be_cuda_gather(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
 enum rc be_cuda_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
+enum rc be_cuda_scale(struct be_ctx *, const struct be_scale_args *, struct rc_err *);
 enum rc be_cuda_pool(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
 
 /* At most BE_CUDA_SEQS sequences whose rows lie in t. */

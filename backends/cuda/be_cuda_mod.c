@@ -132,6 +132,7 @@ enum rc be_cuda_mod_init(struct be_cuda_ctx *c, struct rc_err *err)
         [BE_CK_KV_WRITE] = ROWS(KV_WRITE),
         [BE_CK_GATHER] = ROWS(GATHER),
         [BE_CK_SOFTCAP] = ROWS(SOFTCAP),
+        [BE_CK_SCALE] = ROWS(SCALE),
         [BE_CK_POOL] = ROWS(POOL),
         [BE_CK_ARGMAX_PART] = ROWS(ARGMAX_PART),
         [BE_CK_ARGMAX] = ROWS(ARGMAX),

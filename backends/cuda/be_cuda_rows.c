@@ -22,6 +22,60 @@ static uint32_t out_type(const struct be_cuda_ctx *c, const struct be_tensor *ou
     return c->f16 && out->n_cols <= BE_CUDA_F16_COLS ? KX_F16 : KX_F32;
 }
 
+/* Rows r0 .. r0 + n - 1 of a table that stays on the host: as f32 into staging, which the
+ * kernel then takes for the table. */
+static enum rc embed_mapped(struct be_cuda_ctx *c, const struct be_embed_args *a, uint32_t r0,
+                            uint32_t n, uint32_t row_bytes, struct rc_err *err)
+{
+    const struct be_weight *t = a->table;
+    size_t raw = t->n_cols / be_dtype_block(t->dtype) * be_dtype_block_bytes(t->dtype);
+    struct kx_embed k = {.n = n,
+                         .k = a->out->n_cols,
+                         .scale = a->scale,
+                         .accumulate = a->accumulate,
+                         .out_t = out_type(c, a->out, a->accumulate ? a->out : NULL, NULL)};
+    int32_t *ids;
+    uint32_t at, ids_at;
+    uint8_t *p;
+    enum rc rc;
+
+    if ((rc = be_cuda_room(c, 1, (uint64_t)n * row_bytes + STAGE_INTS(n) + BE_CUDA_ALIGN, "embed",
+                           err)) != RC_OK)
+        return rc;
+    if (!(p = be_cuda_stage_take(c, n * row_bytes, &at)) ||
+        !(ids = be_cuda_stage_take(c, n * 4, &ids_at)))
+        return rc_fail(err, RC_INTERNAL, "embed: no room was kept for %u rows", n);
+    for (uint32_t i = 0; i < n; i++) {
+        be_dtype_to_f32(t->dtype, t->mapped + (size_t)a->ids[r0 + i] * raw,
+                        (float *)(void *)(p + (size_t)i * row_bytes), t->n_cols);
+        ids[i] = (int32_t)i;
+    }
+    k.w[0] = be_cuda_stage_addr(c, at);
+    k.ids = be_cuda_stage_addr(c, ids_at);
+    k.out = a->out->mem.p + (uint64_t)r0 * k.k * (k.out_t == KX_F16 ? 2 : 4);
+    if ((rc = be_cuda_push(c, t->embed, &k, err)) == RC_OK)
+        be_cuda_wrote(c, a->out, k.out_t);
+    return rc;
+}
+
+/* In as many pieces as staging takes: a decode step is one. */
+static enum rc embed_from_host(struct be_cuda_ctx *c, const struct be_embed_args *a,
+                               struct rc_err *err)
+{
+    uint32_t most, n;
+    struct be_klayout l;
+    enum rc rc = RC_OK;
+
+    if (!be_klayout_get(BE_F32, a->out->n_cols, &l))
+        return rc_fail(err, RC_INTERNAL, "embed: rows of %u values have no layout", a->out->n_cols);
+    most = BE_CUDA_STAGE / 4 / l.row_bytes[0];
+    for (uint32_t r = 0; r < a->n && rc == RC_OK; r += n) {
+        n = a->n - r < most ? a->n - r : most;
+        rc = embed_mapped(c, a, r, n, l.row_bytes[0], err);
+    }
+    return rc;
+}
+
 enum rc be_cuda_embed(struct be_ctx *ctx, const struct be_embed_args *a, struct rc_err *err)
 {
     struct be_cuda_ctx *c = be_cuda(ctx);
@@ -39,6 +93,8 @@ enum rc be_cuda_embed(struct be_ctx *ctx, const struct be_embed_args *a, struct 
         if (a->ids[i] < 0 || (uint64_t)a->ids[i] >= a->table->n_rows)
             return rc_fail(err, RC_INVALID, "embed: id %d, expected 0..%llu", a->ids[i],
                            (unsigned long long)a->table->n_rows - 1);
+    if (a->table->mapped)
+        return embed_from_host(c, a, err);
     if ((rc = be_cuda_room(c, 1, STAGE_INTS(a->n), "embed", err)) != RC_OK || a->n == 0 ||
         (rc = be_cuda_stage_put(c, a->ids, (uint64_t)a->n * 4, &ids, err)) != RC_OK)
         return rc;
@@ -357,6 +413,37 @@ enum rc be_cuda_softcap(struct be_ctx *ctx, const struct be_softcap_args *a, str
     k = (struct kx_softcap){
         .x = a->x->mem.p, .n = a->n, .k = a->x->n_cols, .t = a->x->type, .cap = a->cap};
     if ((rc = be_cuda_push(c, c->k[BE_CK_SOFTCAP], &k, err)) == RC_OK)
+        be_cuda_wrote(c, a->x, a->x->type);
+    return rc;
+}
+
+enum rc be_cuda_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct rc_err *err)
+{
+    struct be_cuda_ctx *c = be_cuda(ctx);
+    struct kx_scale k;
+    enum rc rc;
+
+    c->ops++;
+    if ((rc = be_cuda_check_tensor(a->x, "scale", "x", a->n, 0, err)) != RC_OK ||
+        (a->y && (rc = be_cuda_check_tensor(a->y, "scale", "y", a->n, 0, err)) != RC_OK))
+        return rc;
+    if (a->y == a->x)
+        return rc_fail(err, RC_INVALID, "scale: y is x");
+    if (a->y && (a->y_col > a->y->n_cols || a->y->n_cols - a->y_col < a->x->n_cols))
+        return rc_fail(err, RC_INVALID, "scale: columns %u.. of %u, x has %u", a->y_col,
+                       a->y->n_cols, a->x->n_cols);
+    if ((rc = be_cuda_room(c, 1, 0, "scale", err)) != RC_OK || a->n == 0)
+        return rc;
+    k = (struct kx_scale){.x = a->x->mem.p,
+                          .y = a->y ? a->y->mem.p : 0,
+                          .n = a->n,
+                          .k = a->x->n_cols,
+                          .x_t = a->x->type,
+                          .y_t = a->y ? a->y->type : 0,
+                          .y_k = a->y ? a->y->n_cols : 0,
+                          .y_col = a->y ? a->y_col : 0,
+                          .scale = a->scale};
+    if ((rc = be_cuda_push(c, c->k[BE_CK_SCALE], &k, err)) == RC_OK)
         be_cuda_wrote(c, a->x, a->x->type);
     return rc;
 }

@@ -31,8 +31,9 @@ unsigned be_cuda_fmt(enum be_dtype t)
 
 bool be_cuda_supports(const struct be_ctx *ctx, enum be_dtype t, unsigned use)
 {
-    return be_dtype_known((uint32_t)t) && use != 0 &&
-           (use & ~(unsigned)(BE_USE_LINEAR | BE_USE_EMBED | BE_USE_VECTOR)) == 0;
+    return be_dtype_known((uint32_t)t) &&
+           (use == (BE_USE_EMBED | BE_USE_MAPPED) ||
+            (use != 0 && (use & ~(unsigned)(BE_USE_LINEAR | BE_USE_EMBED | BE_USE_VECTOR)) == 0));
 }
 
 static enum rc check(const struct be_weight_desc *d, struct rc_err *err)
@@ -252,6 +253,21 @@ static enum rc upload_blocks(struct be_cuda_ctx *c, struct be_weight *w, struct 
     return RC_OK;
 }
 
+/* A table that stays where it is: rows go up as f32 when they are asked for. */
+static enum rc mapped_new(struct be_cuda_ctx *c, struct be_weight *w,
+                          const struct be_weight_desc *d, struct rc_err *err)
+{
+    struct be_kplan_req r = {
+        .op = BE_KOP_EMBED, .wfmt = BE_F32, .k = (uint32_t)w->n_cols, .open = true};
+
+    if (w->n_cols > BE_CUDA_MAPPED_COLS)
+        return rc_fail_what(err, RC_UNSUPPORTED, w->name,
+                            "tensor '%s': rows of %llu values, at most %u on this backend", w->name,
+                            (unsigned long long)w->n_cols, BE_CUDA_MAPPED_COLS);
+    w->mapped = d->data;
+    return be_cuda_fn_plan(c, &r, &w->embed, err);
+}
+
 /* A matrix: its planes and the kernels that read them. */
 static enum rc matrix_new(struct be_cuda_ctx *c, struct be_weight *w,
                           const struct be_weight_desc *d, struct rc_err *err)
@@ -307,7 +323,11 @@ enum rc be_cuda_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d,
                              err)) != RC_OK ||
          (rc = upload_vec(c, d, w->vec.p, err)) != RC_OK))
         goto out;
-    if ((d->use & (BE_USE_LINEAR | BE_USE_EMBED)) && (rc = matrix_new(c, w, d, err)) != RC_OK)
+    if (d->use & BE_USE_MAPPED)
+        rc = mapped_new(c, w, d, err);
+    else if (d->use & (BE_USE_LINEAR | BE_USE_EMBED))
+        rc = matrix_new(c, w, d, err);
+    if (rc != RC_OK)
         goto out;
     *out = w;
     w = NULL;

@@ -279,6 +279,31 @@ static void softcap_build(struct kc_case *c)
     SAY(c, "%s", type_name(a->t));
 }
 
+/* Types of x and y, with y at whole eights of its columns or not, and without y. */
+static uint32_t scale_variants(const struct be_kentry *e)
+{
+    return 3 * kc_type_count(e->desc.act);
+}
+
+static void scale_build(struct kc_case *c)
+{
+    static const char *const words[] = {"a slice", "an odd slice", "a number"};
+    struct kx_scale *a = ARGS(c, kx_scale);
+    uint32_t kind = c->variant % 3;
+
+    a->n = c->s.rows;
+    a->k = c->s.k;
+    a->x_t = a->y_t = kc_type_at(c->e->desc.act, c->variant / 3);
+    a->scale = 0.7071f;
+    kc_tensor(c, AT(kx_scale, x), a->x_t, a->n, a->k, KC_INOUT);
+    if (kind < 2) {
+        a->y_col = kind ? 3 : 16;
+        a->y_k = (a->k + 31) / 8 * 8 + kind;
+        kc_tensor(c, AT(kx_scale, y), a->y_t, a->n, a->y_k, KC_IN);
+    }
+    SAY(c, "%s by %s", type_name(a->x_t), words[kind]);
+}
+
 /* Type of both sides: f32 -> f16 and back. */
 static uint32_t convert_variants(const struct be_kentry *e)
 {
@@ -514,6 +539,13 @@ const struct kc_builder kc_rows_builders[] = {
      softcap_build,
      ALL_INPUTS,
      {.rows = 3, .k = 300},
+     work_rows},
+    {BE_KOP_SCALE,
+     sizeof(struct kx_scale),
+     scale_variants,
+     scale_build,
+     ALL_INPUTS,
+     {.rows = 5, .k = 300},
      work_rows},
     {BE_KOP_CONVERT,
      sizeof(struct kx_convert),

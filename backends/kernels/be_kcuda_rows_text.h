@@ -419,6 +419,34 @@ static const struct be_krow_step softcap_steps[] = {
         "    kx_st8(v, a.x, a.t, at, 0u, left);\n"},
 };
 
+static const struct be_krow_step scale_steps[] = {
+    {BE_KN_GRID,
+        "    const kx_u each = (k + 7u) / 8u, unit = kx_bx() * 128u + kx_tid(), row = unit / each, c = unit % each * 8u;\n"
+        "    const unsigned long long at = (unsigned long long)row * k, from = (unsigned long long)row * a.y_k + a.y_col;\n"
+        "    float v[8], y[8];\n"
+        "    if (row >= a.n)\n"
+        "        return;\n"},
+    {BE_KN_LOAD_ACT,
+        "    kx_ld8(v, a.x, a.x_t, at, c, k);\n"},
+    {BE_KN_LOAD_ACT,
+        "    if (a.y == 0u || (a.y_k | a.y_col) % 8u != 0u) { /* nothing to read, or not at whole eights */\n"
+        "        KX_UNROLL\n"
+        "        for (kx_u i = 0; i < 8u; i++)\n"
+        "            y[i] = a.y != 0u && c + i < k ? kx_get(a.y, a.y_t, from + c + i) : 1.0f;\n"
+        "    } else\n"
+        "        kx_ld8(y, a.y, a.y_t, from, c, k);\n"},
+    {BE_KN_SCALE,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        y[i] = a.scale * y[i];\n"},
+    {BE_KN_MUL,
+        "    KX_UNROLL\n"
+        "    for (int i = 0; i < 8; i++)\n"
+        "        v[i] = v[i] * y[i];\n"},
+    {BE_KN_STORE,
+        "    kx_st8(v, a.x, a.x_t, at, c, k);\n"},
+};
+
 static const struct be_krow_step sample_part_steps[] = {
     {BE_KN_GRID,
         "    KX_SHARED struct kx_best s[4096], shb[32];\n"

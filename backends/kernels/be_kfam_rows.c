@@ -111,6 +111,13 @@ static void grid_softcap(const struct be_kentry *e, const void *args, struct be_
     grid_of(out, ((uint64_t)a->n * a->k + 1023) / 1024, 128);
 }
 
+static void grid_scale(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_scale *a = args;
+
+    grid_of(out, ((uint64_t)a->n * ((a->k + 7) / 8) + 127) / 128, 128);
+}
+
 static void grid_sample_part(const struct be_kentry *e, const void *args, struct be_kgrid *out)
 {
     const struct kx_sample *a = args;
@@ -173,6 +180,7 @@ static void grid_embed(const struct be_kentry *e, const void *args, struct be_kg
 #define PARTS_ARGMAX_PART 256, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_ARGMAX 256, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_SOFTCAP 0, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_SCALE 0, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_SAMPLE_PART 33280, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_SAMPLE 41344, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_CONVERT 0, .act = BE_KACT_ANY, .k = COLS(1)
@@ -337,6 +345,13 @@ static const struct be_knode softcap[] = {
     N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
     N(SOFTCAP, 1, 2, 1, 0, 0, 0, 0),
     N(STORE, 1, 0, 2, 0, 0, BE_KACT_ANY, 0),
+};
+
+/* a unit: eight columns of a row */
+static const struct be_knode scale[] = {
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),     N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(LOAD_ACT, 1, 2, 0, 0, 0, BE_KACT_ANY, 0), N(SCALE, 1, 2, 2, 0, 0, 0, 0),
+    N(MUL, 1, 3, 1, 2, 0, 0, 0),                N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
 };
 
 /* a unit: a piece of KX_SAMPLE_SPAN columns; SAMPLE: its mass and its best, in order */

@@ -84,6 +84,7 @@ static const struct {
     [BE_KOP_ARGMAX_PART] = {"kx_argmax_part", ROWS | K},
     [BE_KOP_SAMPLE_PART] = {"kx_sample_part", ROWS | K},
     [BE_KOP_MUL] = {"kx_mul", ROWS | K},
+    [BE_KOP_SCALE] = {"kx_scale", ROWS | K},
 };
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))
 

@@ -430,6 +430,18 @@ static enum rc softcap(const struct kx_softcap *a, float *row, struct rc_err *er
     return RC_OK;
 }
 
+static enum rc scale(const struct kx_scale *a, float *row, struct rc_err *err)
+{
+    for (uint64_t r = 0; r < a->n; r++)
+        for (uint32_t c = 0; c < a->k; c++) {
+            float y = a->y ? kx_act_get(a->y, a->y_t, r * a->y_k + a->y_col + c) : 1.0f;
+
+            y = a->scale * y;
+            kx_act_put(a->x, a->x_t, r * a->k + c, kx_act_get(a->x, a->x_t, r * a->k + c) * y);
+        }
+    return RC_OK;
+}
+
 static enum rc sample_part(const struct kx_sample *a, float *row, struct rc_err *err)
 {
     return be_krow_ref_sample(a, true, err);

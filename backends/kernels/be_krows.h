@@ -23,6 +23,7 @@
     X(ROPE_KV, rope_kv, "rows", BE_KOP_ROPE, kx_rope_kv, 512)            \
     X(GATHER, gather, "rows", BE_KOP_GATHER, kx_gather, 256)                \
     X(SOFTCAP, softcap, "rows", BE_KOP_SOFTCAP, kx_softcap, 128)            \
+    X(SCALE, scale, "rows", BE_KOP_SCALE, kx_scale, 128)                    \
     X(POOL, pool, "rows", BE_KOP_POOL, kx_pool, 256)                        \
     X(ARGMAX_PART, argmax_part, "rows", BE_KOP_ARGMAX_PART, kx_argmax, 256) \
     X(ARGMAX, argmax, "rows", BE_KOP_ARGMAX, kx_argmax, 256)                \

@@ -135,6 +135,11 @@ static enum rc embed(struct mdl *m, struct gemma *g, const struct mdl_batch *b, 
     return g->d_ple > 0 ? mdl_gemma_ple(m, g, ids, b->n_rows, err) : RC_OK;
 }
 
+static const struct be_tensor *hidden_get(const struct mdl *m)
+{
+    return ((const struct gemma *)m->state)->hidden;
+}
+
 static enum rc forward(struct mdl *m, const struct mdl_batch *b, const float **logits,
                        struct rc_err *err)
 {
@@ -282,5 +287,6 @@ const struct mdl_family mdl_gemma4 = {
     .free = mdl_gemma_free,
     .decode = decode,
     .logits = logits_get,
+    .hidden = hidden_get,
     .chat = mdl_gemma4_chat,
 };

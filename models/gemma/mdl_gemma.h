@@ -71,6 +71,7 @@ struct gemma {
     struct be_seq *tail_seqs;   /* [max_out] */
     int32_t *tail_pos, *row_no; /* [max_out], [max_rows]: 0, 1, 2 ... */
     int32_t *ple_ids;           /* [max_rows]: ids, pad where something was injected */
+    struct gemma_draft *draft;  /* of a drafter, see mdl_gemma4_draft.c */
     struct gemma_layer layer[GEMMA_MAX_LAYERS];
     float one[GEMMA_MAX_HEAD];
 };
@@ -135,7 +136,17 @@ enum rc mdl_gemma_chat_text(const struct gemma_chat_out *o, const char *text, si
 /* White space off both ends, as Python's str.strip sees it. */
 void mdl_gemma_trim(const char **text, size_t *n);
 
-/* mdl_gemma4_cfg.c, mdl_gemma4_chat.c */
+/* mdl_gemma4_cfg.c, mdl_gemma4_gguf.c, mdl_gemma4_chat.c. drafter: every layer reads the
+ * target's keys. */
+enum rc mdl_gemma4_new(struct mdl *m, struct gemma **out, struct rc_err *err);
+enum rc mdl_gemma4_from_hf(struct gemma *g, const json_t *c, bool drafter, struct rc_err *err);
+enum rc mdl_gemma4_from_gguf(struct mdl *m, struct gemma *g, bool drafter, struct rc_err *err);
+/* Heads as the files give them, layer by layer; here they differ between kinds only, and
+ * anything else is refused. */
+struct gemma_heads {
+    uint32_t head_dim, n_kv_heads;
+};
+enum rc mdl_gemma4_fold(struct gemma *g, const struct gemma_heads *p, struct rc_err *err);
 enum rc mdl_gemma4_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
 /* Finds the control tokens; what the model can do in chat goes to m->info. */
 void mdl_gemma4_chat_init(struct mdl *m, struct gemma *g);

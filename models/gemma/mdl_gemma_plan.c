@@ -383,7 +383,7 @@ enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err)
     uint32_t rows, outs;
     enum rc rc;
 
-    g->max_out = outs = m->opts.max_seqs;
+    g->max_out = outs = m->opts.max_out > m->opts.max_seqs ? m->opts.max_out : m->opts.max_seqs;
     g->max_rows = rows = m->opts.batch_tokens > outs ? m->opts.batch_tokens : outs;
     if ((rc = host_arrays(g, err)) != RC_OK ||
         (rc = mdl_gemma_fit_layers(m, g, rows, err)) != RC_OK ||

@@ -166,7 +166,7 @@ enum rc mdl_file_add(struct mdl_file *f, const struct mdl_tensor *t, const char 
 }
 
 enum rc mdl_file_skip(struct mdl_file *f, const char *name, size_t n_name, const char *dtype,
-                      struct rc_err *err)
+                      const void *data, uint64_t n_values, struct rc_err *err)
 {
     char *copy = NULL;
     enum rc rc;
@@ -184,6 +184,8 @@ enum rc mdl_file_skip(struct mdl_file *f, const char *name, size_t n_name, const
     if ((rc = name_dup(&copy, name, n_name, err)) != RC_OK)
         return rc;
     f->skipped[f->n_skipped].name = copy;
+    f->skipped[f->n_skipped].data = data;
+    f->skipped[f->n_skipped].n_values = n_values;
     mdl_show(f->skipped[f->n_skipped].dtype, sizeof(f->skipped[0].dtype), dtype, strlen(dtype));
     f->n_skipped++;
     return RC_OK;
@@ -423,6 +425,38 @@ const struct mdl_tensor *mdl_file_find(const struct mdl_file *f, const char *nam
 bool mdl_file_has_skipped(const struct mdl_file *f, const char *name)
 {
     return *name_slot(f, name) > f->n_tensors;
+}
+
+enum rc mdl_file_ints(const struct mdl_file *f, const char *name, uint64_t n, int64_t limit,
+                      int32_t *out, struct rc_err *err)
+{
+    uint32_t slot = *name_slot(f, name);
+    const struct mdl_skipped *s;
+
+    if (slot <= f->n_tensors || !f->skipped[slot - 1 - f->n_tensors].data)
+        return rc_fail_what(err, RC_WEIGHT_ABSENT, name,
+                            "tensor '%s' is missing or holds no integers", name);
+    s = &f->skipped[slot - 1 - f->n_tensors];
+    if (s->n_values != n)
+        return rc_fail_what(err, RC_FORMAT, name, "tensor '%s': %llu integers, expected %llu", name,
+                            (unsigned long long)s->n_values, (unsigned long long)n);
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t v;
+        int32_t narrow;
+
+        if (strcmp(s->dtype, "I64") == 0) {
+            memcpy(&v, (const uint8_t *)s->data + 8 * i, 8);
+        } else {
+            memcpy(&narrow, (const uint8_t *)s->data + 4 * i, 4);
+            v = narrow;
+        }
+        if (v < 0 || v >= limit)
+            return rc_fail_what(err, RC_FORMAT, name,
+                                "tensor '%s': integer %llu is %lld, expected 0 to %lld", name,
+                                (unsigned long long)i, (long long)v, (long long)limit - 1);
+        out[i] = (int32_t)v;
+    }
+    return RC_OK;
 }
 
 static const char *show_dims(char *buf, size_t cap, uint32_t n, const uint64_t *dims)

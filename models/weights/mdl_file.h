@@ -66,6 +66,10 @@ const struct mdl_tensor *mdl_file_find(const struct mdl_file *f,
 enum rc mdl_file_take(const struct mdl_file *f, const char *name,
                       uint32_t n_dims, const uint64_t *dims,
                       const struct mdl_tensor **out, struct rc_err *err);
+/* n integers of a tensor of I64 or I32 (which mdl_file_find does not find), each in
+ * 0..limit-1; out [n]. Safetensors only. Errors: RC_WEIGHT_ABSENT, RC_FORMAT (count, range). */
+enum rc mdl_file_ints(const struct mdl_file *f, const char *name, uint64_t n, int64_t limit,
+                      int32_t *out, struct rc_err *err);
 /* Total bytes of tensor data. */
 uint64_t mdl_file_bytes(const struct mdl_file *f);
 /* Tells the kernel the bytes of this tensor will not be read again (its weight

@@ -29,6 +29,8 @@ struct mdl_map {
 struct mdl_skipped {
     const char *name;
     char dtype[16];
+    const void *data; /* of integer types, for mdl_file_ints; else NULL */
+    uint64_t n_values;
 };
 
 struct mdl_gguf_kv {
@@ -106,7 +108,8 @@ enum rc mdl_file_add(struct mdl_file *f, const struct mdl_tensor *t,
                      const char *name, size_t n_name, uint32_t map,
                      struct rc_err *err);
 enum rc mdl_file_skip(struct mdl_file *f, const char *name, size_t n_name,
-                      const char *dtype, struct rc_err *err);
+                      const char *dtype, const void *data, uint64_t n_values,
+                      struct rc_err *err);
 /* Builds the name table; RC_FORMAT for a name given twice. */
 enum rc mdl_file_index(struct mdl_file *f, struct rc_err *err);
 

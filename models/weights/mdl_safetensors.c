@@ -106,16 +106,20 @@ static enum rc read_entry(struct mdl_file *f, uint32_t map, const char *name, co
     while (k < n_types && strcmp(st_types[k].name, dtype) != 0)
         k++;
     if (k == n_types) /* its size cannot be checked; it can never be taken */
-        return mdl_file_skip(f, name, strlen(name), dtype, err);
+        return mdl_file_skip(f, name, strlen(name), dtype, NULL, 0, err);
     if (__builtin_mul_overflow(n_values, (uint64_t)st_types[k].bytes, &n_bytes) ||
         n_bytes != r->end - r->begin)
         return rc_fail_what(
             err, RC_FORMAT, show, "tensor '%s': %llu values of %s do not fill %llu bytes", show,
             (unsigned long long)n_values, dtype, (unsigned long long)(r->end - r->begin));
-    if (st_types[k].be < 0)
-        return mdl_file_skip(f, name, strlen(name), dtype, err);
+    if (st_types[k].be < 0) {
+        bool ints = strcmp(dtype, "I64") == 0 || strcmp(dtype, "I32") == 0;
+
+        return mdl_file_skip(f, name, strlen(name), dtype, ints ? m->p + start + r->begin : NULL,
+                             ints ? n_values : 0, err);
+    }
     if (json_array_size(shape) > MDL_MAX_DIMS)
-        return mdl_file_skip(f, name, strlen(name), "of 5+ dims", err);
+        return mdl_file_skip(f, name, strlen(name), "of 5+ dims", NULL, 0, err);
     t.n_dims = (uint32_t)json_array_size(shape);
     t.dtype = (enum be_dtype)st_types[k].be;
     t.n_bytes = n_bytes;

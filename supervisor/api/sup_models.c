@@ -66,6 +66,10 @@ static void info_json(const Ipc__Loaded *m, struct sup_json *o)
                  "\"n_params\":%llu,\"weight_bytes\":%llu",
                  m->ctx_tokens, m->train_ctx_tokens, m->embed_dim, m->vocab_size,
                  (unsigned long long)m->n_params, (unsigned long long)m->weight_bytes);
+    if (*m->note) {
+        sup_json_str(o, ",\"note\":");
+        sup_json_quoted(o, m->note);
+    }
     if (m->probe_only)
         return;
     sup_json_str(o, ",\"backend\":");

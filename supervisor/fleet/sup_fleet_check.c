@@ -62,7 +62,8 @@ static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
     if (!text_ok(l->family, NAME_MAX_BYTES) || !text_ok(l->arch, NAME_MAX_BYTES) ||
         !text_ok(l->backend, NAME_MAX_BYTES) || !text_ok(l->kernels, NAME_MAX_BYTES) ||
         !text_ok(l->quant, NAME_MAX_BYTES) || !text_ok(l->device, NAME_MAX_BYTES) ||
-        !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES))
+        !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
+        !text_ok(l->note, PROMPT_MAX_BYTES))
         return bad(err, "Loaded: a name is too long or not UTF-8");
     if (l->vocab_size == 0 || l->vocab_size > VOCAB_MAX)
         return rc_fail(err, RC_FORMAT, "Loaded: vocab_size %u", l->vocab_size);

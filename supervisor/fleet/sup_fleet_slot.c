@@ -315,7 +315,7 @@ void slot_on_loaded(struct worker *w, const Ipc__Loaded *l)
     slot_set(f, s, SUP_SLOT_READY, "loaded");
     SUP_LOG(SUP_INFO, "model_loaded", SUP_S("model", s->id), SUP_I("pid", w->pid),
             SUP_S("family", l->family), SUP_S("quant", l->quant), SUP_S("kernels", l->kernels),
-            SUP_I("weight_bytes", l->weight_bytes), SUP_F("seconds", took));
+            SUP_I("weight_bytes", l->weight_bytes), SUP_F("seconds", took), SUP_S("note", l->note));
     fleet_cache_deal(f); /* before its first task: the others make room */
     fleet_promise(f, &s->loaders, NULL);
     ticket_pump(s);

@@ -225,6 +225,7 @@ static void rows(void **state)
         ROW(KV_WRITE, .op = BE_KOP_KV_WRITE, HEADS),
         ROW(GATHER, .op = BE_KOP_GATHER),
         ROW(SOFTCAP, .op = BE_KOP_SOFTCAP),
+        ROW(SCALE, .op = BE_KOP_SCALE),
         ROW(POOL, .op = BE_KOP_POOL),
         ROW(ARGMAX_PART, .op = BE_KOP_ARGMAX_PART),
         ROW(ARGMAX, .op = BE_KOP_ARGMAX),

@@ -159,6 +159,108 @@ static void rope(void **state)
     }
 }
 
+/* A table on the host: the rows of an ordinary one, in one piece or in several. */
+static void embed_from_the_host(void **state)
+{
+    enum { ROWS = 40, COLS = 4096, N = 130 };
+    int32_t ids[N];
+
+    for (int i = 0; i < N; i++)
+        ids[i] = i * 7 % ROWS;
+    for (size_t i = 0; i < N_TYPES; i++) {
+        uint32_t k = i % 2 ? COLS : 512, n_ids = i % 2 ? N : 3;
+        size_t n;
+        uint8_t *blocks = random_blocks(all_types[i], ROWS, k, &n);
+        struct run r[2] = {{.c = cpu}, {.c = gpu}};
+
+        for (int j = 0; j < 2; j++) {
+            struct be_embed_args a = {.ids = ids, .n = n_ids, .scale = 16};
+            struct be_stats before, after;
+
+            be_ctx_stats(r[j].c, &before);
+            a.table = r[j].w[0] =
+                weight(r[j].c, all_types[i], ROWS, k, blocks, BE_USE_EMBED | BE_USE_MAPPED);
+            be_ctx_stats(r[j].c, &after);
+            assert_true(after.weight_bytes - before.weight_bytes < 512);
+            a.out = r[j].t[0] = tensor(r[j].c, N, k, NULL);
+            OK(be_embed(r[j].c, &a, err));
+            a.accumulate = true;
+            a.scale = 0.5f;
+            OK(be_embed(r[j].c, &a, err));
+        }
+        compare("embed from the host", r, 0, n_ids, k);
+        run_free(&r[0]);
+        run_free(&r[1]);
+        free(blocks);
+    }
+}
+
+/* The first pairs turn, the rest keep their bits. */
+static void rope_of_some_pairs(void **state)
+{
+    enum { N = 3, H = 2, D = 512 };
+    static const int32_t pos[N] = {0, 77, 4096};
+    float *x = xcalloc(N * H * D, 4), *got;
+    struct run r[2] = {{.c = cpu}, {.c = gpu}};
+
+    fill(x, N * H * D, 2);
+    for (int j = 0; j < 2; j++) {
+        struct be_rope_args a = {.pos = pos,
+                                 .n = N,
+                                 .n_heads = H,
+                                 .head_dim = D,
+                                 .theta = 1e6f,
+                                 .factor = 1,
+                                 .n_pairs = 64};
+
+        a.x = r[j].t[0] = tensor(r[j].c, N, H * D, x);
+        OK(be_rope(r[j].c, &a, err));
+    }
+    compare("rope of some pairs", r, 0, N, H * D);
+    got = read_all(gpu, r[1].t[0], N, H * D);
+    for (uint32_t i = 0; i < N * H * D; i++)
+        if (i % (D / 2) >= 64)
+            assert_memory_equal(&got[i], &x[i], 4);
+    free(got);
+    free(x);
+    run_free(&r[0]);
+    run_free(&r[1]);
+}
+
+static void scale(void **state)
+{
+    static const uint32_t cols[][3] = {{256, 1024, 512}, {37, 101, 50}, {8, 64, 16}, {1, 1, 0}};
+
+    for (size_t i = 0; i < 4; i++) {
+        uint32_t k = cols[i][0], w = cols[i][1], n = 9;
+        float *x = xcalloc(n * k, 4), *y = xcalloc(n * w, 4);
+        struct run r[2] = {{.c = cpu}, {.c = gpu}};
+
+        fill(x, n * k, 3);
+        fill(y, n * w, 3);
+        for (int j = 0; j < 2; j++) {
+            struct be_scale_args a = {.n = n, .scale = 0.7071f, .y_col = cols[i][2]};
+
+            a.x = r[j].t[0] = tensor(r[j].c, n, k, x);
+            a.y = r[j].t[1] = tensor(r[j].c, n, w, y);
+            OK(be_scale(r[j].c, &a, err));
+            a.y = NULL;
+            a.n = n - 1;
+            OK(be_scale(r[j].c, &a, err));
+            a.y = r[j].t[1];
+            a.y_col = w - k + 1;
+            FAILS(RC_INVALID, be_scale(r[j].c, &a, err));
+            a.y = a.x;
+            FAILS(RC_INVALID, be_scale(r[j].c, &a, err));
+        }
+        compare("scale", r, 0, n, k);
+        run_free(&r[0]);
+        run_free(&r[1]);
+        free(x);
+        free(y);
+    }
+}
+
 static void gather_softcap_pool(void **state)
 {
     const int32_t rows[3] = {4, 0, 4};
@@ -292,6 +394,9 @@ int main(void)
         cmocka_unit_test(argmax),
         cmocka_unit_test(rows_alone),
         cmocka_unit_test(refused),
+        cmocka_unit_test(embed_from_the_host),
+        cmocka_unit_test(rope_of_some_pairs),
+        cmocka_unit_test(scale),
         cmocka_unit_test(gather_softcap_pool),
     };
 

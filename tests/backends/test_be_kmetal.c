@@ -514,6 +514,7 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
     const struct kx_pool *po = args;
     const struct kx_argmax *am = args;
     const struct kx_embed *em = args;
+    const struct kx_scale *sca = args;
     kx_u x = 0;
 
     switch (e->desc.op) {
@@ -532,6 +533,8 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
         return (struct uint2){kv->kv.n_kv_heads, kv->n};
     case BE_KOP_GATHER:
         return (struct uint2){g->k, g->n};
+    case BE_KOP_SCALE:
+        return (struct uint2){sca->k, sca->n};
     case BE_KOP_SOFTCAP:
         return (struct uint2){sc->n * sc->k, 1};
     case BE_KOP_CONVERT:

@@ -254,6 +254,7 @@ static void bad_text_names_its_message(void **s)
     assert_int_equal(mdl_chat(model, m, 3, OPEN(0), &out, &e), RC_INVALID);
     assert_int_equal(e.item, 1);
     assert_int_equal(out.n, 0);
+    mdl_ids_deinit(&out);
 }
 
 static void bound_on_tokens(void **s)

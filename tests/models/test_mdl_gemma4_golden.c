@@ -6,6 +6,9 @@
 
 #define G4 TEST_GOLDEN "/gemma4_text"
 #define G4_BF16 TEST_GOLDEN "/gemma4_text-bf16"
+/* Scores have scale 1: what is rounded on the way shows more than in Gemma 3. */
+#define TOL (2 * TOL_F32)
+#define TOL_16 (2 * TOL_BF16)
 #define G4_MM TEST_GOLDEN "/gemma4_mm"
 
 /* 8 layers, the upper 3 read others' keys: a prompt's rows leave in layer 4. */
@@ -17,22 +20,22 @@ static void every_layer_agrees(void **state)
 
 static void f32_agrees(void **s)
 {
-    check_cases(&(struct golden){G4, G4, BE_F32, TOL_F32});
+    check_cases(&(struct golden){G4, G4, BE_F32, TOL});
 }
 
 static void bf16_agrees(void **s)
 {
-    check_cases(&(struct golden){G4_BF16, G4_BF16, BE_F32, TOL_BF16});
+    check_cases(&(struct golden){G4_BF16, G4_BF16, BE_F32, TOL_16});
 }
 
 static void f16_kv_agrees_within_its_rounding(void **s)
 {
-    check_cases(&(struct golden){G4, G4, BE_F16, 3 * TOL_F16_KV});
+    check_cases(&(struct golden){G4, G4, BE_F16, 3 * TOL_F16_KV, NULL, 1e-1});
 }
 
 static void text_of_a_multimodal_checkpoint_agrees(void **s)
 {
-    check_cases(&(struct golden){G4_MM, G4_MM, BE_F32, TOL_F32, "text_only"});
+    check_cases(&(struct golden){G4_MM, G4_MM, BE_F32, TOL, "text_only"});
 }
 
 static void gguf_f32_agrees(void **s)
@@ -40,7 +43,7 @@ static void gguf_f32_agrees(void **s)
     char path[512];
 
     gguf_make(path, sizeof(path), G4, "g4-f32.gguf", NULL);
-    check_cases(&(struct golden){path, G4, BE_F32, TOL_F32});
+    check_cases(&(struct golden){path, G4, BE_F32, TOL});
 }
 
 static void gguf_bf16_agrees(void **s)
@@ -48,7 +51,7 @@ static void gguf_bf16_agrees(void **s)
     char path[512];
 
     gguf_make(path, sizeof(path), G4_BF16, "g4-bf16.gguf", NULL);
-    check_cases(&(struct golden){path, G4_BF16, BE_F32, TOL_BF16});
+    check_cases(&(struct golden){path, G4_BF16, BE_F32, TOL_16});
 }
 
 static void tokens_equal_those_of_the_reference(void **state)

@@ -157,9 +157,40 @@ static void what_can_be_taken(void **state)
     free(o.p);
 }
 
+/* Lists of token ids: no weights, but asked for by name, count and range. */
+static void integers_are_counted_and_bounded(void **state)
+{
+    static const char json[] = "{\"a\":{\"dtype\":\"I64\",\"shape\":[3],\"data_offsets\":[0,24]},"
+                               "\"b\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[24,32]},"
+                               "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[32,36]},"
+                               "\"d\":{\"dtype\":\"BOOL\",\"shape\":[4],\"data_offsets\":[36,40]}}";
+    const int64_t a[3] = {2, 0, 7};
+    const int32_t b[2] = {-1, 5};
+    struct rc_err e = RC_ERR_INIT;
+    struct mdl_file *f;
+    struct out o;
+    int32_t got[3];
+
+    assert_int_equal(parse(json, 40, &f, &o, &e), RC_OK);
+    memcpy(o.p + o.n - 40, a, sizeof(a));
+    memcpy(o.p + o.n - 16, b, sizeof(b));
+    assert_int_equal(mdl_file_ints(f, "a", 3, 8, got, &e), RC_OK);
+    assert_true(got[0] == 2 && got[1] == 0 && got[2] == 7);
+    assert_int_equal(mdl_file_ints(f, "a", 3, 7, got, &e), RC_FORMAT);
+    assert_non_null(strstr(e.msg, "integer 2 is 7"));
+    assert_int_equal(mdl_file_ints(f, "a", 2, 8, got, &e), RC_FORMAT);
+    assert_int_equal(mdl_file_ints(f, "b", 2, 8, got, &e), RC_FORMAT); /* negative */
+    assert_int_equal(mdl_file_ints(f, "c", 1, 8, got, &e), RC_WEIGHT_ABSENT);
+    assert_int_equal(mdl_file_ints(f, "d", 4, 8, got, &e), RC_WEIGHT_ABSENT);
+    assert_int_equal(mdl_file_ints(f, "none", 1, 8, got, &e), RC_WEIGHT_ABSENT);
+    mdl_file_close(&f);
+    free(o.p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_are_counted_and_bounded),
         cmocka_unit_test(lies_are_named),
         cmocka_unit_test(header_lengths_that_lie),
         cmocka_unit_test(cut_anywhere_it_is_refused),

@@ -193,6 +193,13 @@ struct kx_softcap {
     kx_u n, k, t;
     float cap;
 };
+/* x[r][c] *= scale * y[r][y_col + c], y of y_k columns; y 0: x *= scale */
+struct kx_scale {
+    kx_p x, y;
+    kx_u n, k, x_t, y_t, y_k, y_col;
+    float scale;
+    kx_u pad;
+};
 struct kx_pool {
     kx_p x, off, out; /* off uint32 [n_seqs + 1]; kind: enum be_pool */
     kx_u n_seqs, k, x_t, kind, out_t, pad;

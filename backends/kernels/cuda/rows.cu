@@ -193,6 +193,13 @@ struct kx_softcap {
     kx_u n, k, t;
     float cap;
 };
+/* x[r][c] *= scale * y[r][y_col + c], y of y_k columns; y 0: x *= scale */
+struct kx_scale {
+    kx_p x, y;
+    kx_u n, k, x_t, y_t, y_k, y_col;
+    float scale;
+    kx_u pad;
+};
 struct kx_pool {
     kx_p x, off, out; /* off uint32 [n_seqs + 1]; kind: enum be_pool */
     kx_u n_seqs, k, x_t, kind, out_t, pad;
@@ -1502,6 +1509,33 @@ KX_KERNEL(kx_softcap, 128, 1, struct kx_softcap, a)
     for (int i = 0; i < 8; i++)
         v[i] = a.cap * kx_tanh(kx_div(v[i], a.cap));
     kx_st8(v, a.x, a.t, at, 0u, left);
+}
+#endif
+
+/* kx_scale: c767fa26a931240a */
+#ifndef KX_SM80_ONLY
+KX_KERNEL(kx_scale, 128, 1, struct kx_scale, a)
+{
+    const kx_u k = a.k;
+    const kx_u each = (k + 7u) / 8u, unit = kx_bx() * 128u + kx_tid(), row = unit / each, c = unit % each * 8u;
+    const unsigned long long at = (unsigned long long)row * k, from = (unsigned long long)row * a.y_k + a.y_col;
+    float v[8], y[8];
+    if (row >= a.n)
+        return;
+    kx_ld8(v, a.x, a.x_t, at, c, k);
+    if (a.y == 0u || (a.y_k | a.y_col) % 8u != 0u) { /* nothing to read, or not at whole eights */
+        KX_UNROLL
+        for (kx_u i = 0; i < 8u; i++)
+            y[i] = a.y != 0u && c + i < k ? kx_get(a.y, a.y_t, from + c + i) : 1.0f;
+    } else
+        kx_ld8(y, a.y, a.y_t, from, c, k);
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        y[i] = a.scale * y[i];
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        v[i] = v[i] * y[i];
+    kx_st8(v, a.x, a.x_t, at, c, k);
 }
 #endif
 

@@ -234,6 +234,13 @@ struct kx_softcap {
     kx_u n, k, t;
     float cap;
 };
+/* x[r][c] *= scale * y[r][y_col + c], y of y_k columns; y 0: x *= scale */
+struct kx_scale {
+    kx_p x, y;
+    kx_u n, k, x_t, y_t, y_k, y_col;
+    float scale;
+    kx_u pad;
+};
 struct kx_pool {
     kx_p x, off, out; /* off uint32 [n_seqs + 1]; kind: enum be_pool */
     kx_u n_seqs, k, x_t, kind, out_t, pad;
@@ -455,8 +462,9 @@ KX_DEV float kx_gelu_tanh(float z)
  * kx_sample, whose running sums are f32 here).
  *
  * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
- * - kv_write head, row - gather column, row - softcap convert mul element - pool column, sequence -
- * argmax_part part, row - argmax row - sample_part piece, row - sample row - embed column, row. */
+ * - kv_write head, row - gather scale column, row - softcap convert mul element - pool column,
+ * sequence - argmax_part part, row - argmax row - sample_part piece, row - sample row - embed
+ * column, row. */
 #define KXR_FLT_MAX 3.402823466e+38f
 
 KX_DEV float kxr_get(kx_p x, kx_u t, ulong i)
@@ -743,6 +751,15 @@ KX_DEV void kxr_softcap(constant kx_softcap &a, kx_u x, kx_u y)
 {
     if (y == 0u && x < ulong(a.n) * a.k)
         kxr_put(a.x, a.t, x, a.cap * kx_tanh(kx_div(kxr_get(a.x, a.t, x), a.cap)));
+}
+KX_DEV void kxr_scale(constant kx_scale &a, kx_u x, kx_u y)
+{
+    float f;
+
+    if (y >= a.n || x >= a.k)
+        return;
+    f = a.scale * (a.y == 0u ? 1.0f : kxr_get(a.y, a.y_t, ulong(y) * a.y_k + a.y_col + x));
+    kxr_put(a.x, a.x_t, ulong(y) * a.k + x, kxr_get(a.x, a.x_t, ulong(y) * a.k + x) * f);
 }
 KX_DEV void kxr_convert(constant kx_convert &a, kx_u x, kx_u y)
 {
