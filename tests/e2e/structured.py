@@ -42,7 +42,7 @@ def chat(t, **kw):
 def validate(text, schema):
     v = json.loads(text)
     if jsonschema:
-        jsonschema.validate(v, schema, format_checker=jsonschema.FormatChecker())
+        jsonschema.validate(v, schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     return v
 
 
