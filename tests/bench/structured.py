@@ -1,11 +1,11 @@
 """structured.py - answers under a grammar: all valid, and what a token costs more. Not a timed test.
 
-    tests/bench/run structured [--answers 10000] [--schemas 200] [--model gemma-3-270m.gguf] [--clients 8]
+    tests/bench/run structured [--answers 10000] [--schemas 200] [--clients 8] [--turns 5]
 
-Makes --answers answers over --schemas schemas (the same ones every time), temperature 1, each with a seed of its own, and
+With the tiny golden model, makes --answers answers over --schemas schemas (the same ones every time), temperature 1, each with a seed of its own, and
 validates every one: with python's jsonschema if it is there, and always with what this file knows itself (JSON, and the
-type at the top). An answer that is cut must say finish_reason length. Then the same number of tokens with and without a
-grammar, in turns, one client and --clients of them: decode time of a token, and the ratio of the medians.
+type at the top). An answer that is cut must say finish_reason length. Then, on the real weights, the same number of tokens with and
+without a grammar, in turns, one client and --clients of them: decode time of a token, and the ratio of the medians.
 --soak SECONDS goes on instead of ending after --answers and prints the workers' resident memory as it goes.
 """
 import argparse
@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from inferd_test import Server, TINY_GEMMA, children, golden_models, real_models  # noqa: E402
+from inferd_test import REAL_GEMMA, Server, TINY_GEMMA, children, real_models  # noqa: E402
 
 try:
     import jsonschema
@@ -172,6 +172,16 @@ def overhead(s, model, a, clients):
             "ratio": round(med["schema"] / med["plain"], 4), "ratio_new": round(med["new schema"] / med["plain"], 4)}
 
 
+def metrics(s):
+    out = {}
+    for name in ("inferd_grammars_total", "inferd_grammar_masks_total"):
+        for word in ("compiled", "cached", "refused", "hit", "miss", "cut"):
+            out[word] = s.metric(name, result=word) or out.get(word, 0)
+    for name in ("compile_seconds_total", "mask_seconds_total", "bytes"):
+        out[name] = s.metric("inferd_grammar_" + name)
+    return out
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--answers", type=int, default=10000)
@@ -181,32 +191,20 @@ def main():
     p.add_argument("--soak", type=float, default=0)
     p.add_argument("--tokens", type=int, default=128, help="of each answer whose time is taken")
     p.add_argument("--turns", type=int, default=5)
-    p.add_argument("--model", default=None, help="a file of the real weights; default: the tiny golden model for answers, "
-                                                 "gemma-3-270m.gguf for times")
+    p.add_argument("--model", default=REAL_GEMMA, help="whose time is taken, of the real weights")
     a = p.parse_args()
 
-    def fill(to):
-        golden_models(to)
-        for name in os.listdir(real_models() or "/nonexistent") if real_models() else []:
-            if name.endswith(".gguf"):
-                os.symlink(os.path.join(real_models(), name), os.path.join(to, name))
-
     result = {}
-    with Server(fill=fill, access_log="false", log_level="warn", max_queue=512) as s:
-        ids = [m["id"] for m in s.get("/v1/models").json["data"]]
-        big = next((m for m in ids if "270m" in m or (a.model and m in a.model)), TINY_GEMMA)
-        if a.answers or a.soak:
-            result["answers"] = generate(s, big if a.model else TINY_GEMMA, a, schemas(a.schemas))
-        if a.turns:
-            result["model"] = big
-            result["overhead"] = [overhead(s, big, a, c) for c in (1, a.clients)]
-        for name in ("inferd_grammars_total", "inferd_grammar_masks_total"):
-            for word in ("compiled", "cached", "refused", "hit", "miss", "cut"):
-                v = s.metric(name, result=word)
-                if v:
-                    result.setdefault("metrics", {})[word] = v
-        for name in ("inferd_grammar_compile_seconds_total", "inferd_grammar_mask_seconds_total", "inferd_grammar_bytes"):
-            result.setdefault("metrics", {})[name] = s.metric(name)
+    if a.answers or a.soak:
+        with Server(access_log="false", log_level="warn", max_queue=512) as s:
+            result["answers"] = generate(s, TINY_GEMMA, a, schemas(a.schemas))
+            result["answers"]["metrics"] = metrics(s)
+    if a.turns:
+        with Server(models=real_models(), access_log="false", log_level="warn", max_queue=512) as s:
+            s.post("/ai/v1/models/load", {"model": a.model})
+            result["model"] = a.model
+            result["overhead"] = [overhead(s, a.model, a, c) for c in (1, a.clients)]
+            result["metrics"] = metrics(s)
     print(json.dumps(result, indent=1))
     bad = result.get("answers", {})
     return 1 if bad.get("invalid") or bad.get("failed") else 0

@@ -3,7 +3,7 @@
  * A program is found by its text; a mask by its program and where a run stands. Both
  * are counted in bytes and given up oldest first; what somebody uses stays. Nothing here
  * can change an answer: what is not found is computed again, to the same bits.
- * Tests: tests/worker/test_wrk_gr_run.c
+ * Tests: tests/worker/test_wrk_gr.c
  */
 #include "wrk_gr_impl.h"
 
@@ -435,7 +435,7 @@ enum rc wrk_gr_run_prepare(struct wrk_gr_run *r, struct rc_err *err)
     if (r->mask != NULL)
         return RC_OK;
     gr_mach_reset(&s->mach, r->held->prog);
-    n = gr_mach_save(&s->mach, gr_mach_load(&s->mach, r->at), s->vocab->longest + 1, s->words);
+    n = gr_mach_save(&s->mach, gr_mach_load(&s->mach, r->at), s->vocab->longest, s->words);
     hash = hash_bytes(s->words, n * sizeof(*s->words), (uint64_t)(uintptr_t)r->held);
     if ((e = mask_find(s, r->held, hash, n)) != NULL) {
         s->stats.mask_hits++;
