@@ -236,9 +236,14 @@ static bool all_to(const struct wrk_gr_prog *p, uint32_t s, uint32_t to)
     for (uint32_t c = 0xe0; c <= 0xef; c++) {
         uint32_t a = lead(p, s, c, c);
 
-        for (uint32_t d = c == 0xe0 ? 0xa0 : 0x80; d <= (c == 0xed ? 0x9f : 0xbf); d++)
-            if (a == GR_NONE || !leads(p, lead(p, a, d, d), 0x80, 0xbf, to))
+        for (uint32_t d = c == 0xe0 ? 0xa0 : 0x80; d <= (c == 0xed ? 0x9f : 0xbf); d++) {
+            uint32_t m = a != GR_NONE ? lead(p, a, d, d) : GR_NONE;
+            bool lines = c == 0xe2 && d == 0x80; /* U+2028 and U+2029 are not plain */
+
+            if (!leads(p, m, 0x80, lines ? 0xa7 : 0xbf, to) ||
+                (lines && !leads(p, m, 0xaa, 0xbf, to)))
                 return false;
+        }
     }
     for (uint32_t c = 0xf0; c <= 0xf4; c++) {
         uint32_t a = lead(p, s, c, c);

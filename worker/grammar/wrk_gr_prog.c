@@ -512,6 +512,13 @@ static uint32_t make_rule(struct maker *k, const struct gr_src *r)
     return at.state + r->start - r->first;
 }
 
+/* Some room at once: sets may be empty, and their address is taken. */
+static bool vec_room(struct gr_vec *v, size_t elem)
+{
+    v->cap = 64;
+    return (v->p = malloc(v->cap * elem)) != NULL;
+}
+
 static bool maker_init(struct maker *k, struct gr_build *b)
 {
     memset(k, 0, sizeof(*k));
@@ -521,7 +528,8 @@ static bool maker_init(struct maker *k, struct gr_build *b)
     k->nullable = calloc(b->rule.n + 1, 1);
     k->mark = calloc(b->n_states + 1, sizeof(*k->mark));
     k->hash = calloc(k->hash_mask + 1, sizeof(*k->hash));
-    return k->nullable != NULL && k->mark != NULL && k->hash != NULL;
+    return k->nullable != NULL && k->mark != NULL && k->hash != NULL &&
+           vec_room(&k->member, sizeof(uint32_t)) && vec_room(&k->tmp, sizeof(uint32_t));
 }
 
 static void maker_deinit(struct maker *k)

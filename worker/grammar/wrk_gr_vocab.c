@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 1024u   /* bytes of a token that is looked at; longer ones are never allowed */
-#define WORK_MAX 4000000u /* nodes and places looked at for one mask: some 20 ms */
+#define WORK_MAX 2000000u /* nodes and places looked at for one mask: some 10 ms */
 
 /* ------------------------------------------------------------------------ trie */
 
@@ -85,7 +85,9 @@ static uint32_t plain_chars(const char *s, uint32_t n)
     while (at < n) {
         uint32_t c = gr_utf8(s, n, &at);
 
-        if (c == GR_NONE || c < 0x20 || c == '"' || c == '\\' || ++chars > GR_PLAIN_MAX)
+        /* the dot of an expression does not match U+2028 and U+2029 */
+        if (c == GR_NONE || c < 0x20 || c == '"' || c == '\\' || (c | 1) == 0x2029 ||
+            ++chars > GR_PLAIN_MAX)
             return 0;
     }
     return chars;
