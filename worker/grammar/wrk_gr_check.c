@@ -264,18 +264,30 @@ static bool plain_byte(uint32_t c)
     return c >= 0x20 && c != '"' && c != '\\' && (c < 0x80 || (c >= 0xc2 && c <= 0xf4));
 }
 
+/* The state that every plain character leads to from s, GR_NONE: there is not one. */
+static uint32_t plain_target(const struct wrk_gr_prog *p, uint32_t s)
+{
+    uint32_t to = lead(p, s, 0x20, 0x21);
+
+    /* the same need: where a run may stand at s it may stand there */
+    return to != GR_NONE && p->state[to].need != GR_NONE && p->state[to].need == p->state[s].need &&
+                   all_to(p, s, to)
+               ? to
+               : GR_NONE;
+}
+
 static void find_plain(struct wrk_gr_prog *p)
 {
     for (uint32_t s = 0; s < p->n_states; s++) {
         struct gr_state *st = &p->state[s];
-        uint32_t to = lead(p, s, 0x20, 0x21);
+        uint32_t to = plain_target(p, s);
 
         for (uint32_t i = 0; i < st->n_edges && !st->plain_out; i++)
             for (uint32_t c = p->edge[st->edge0 + i].lo; c <= p->edge[st->edge0 + i].hi; c++)
                 st->plain_out = st->plain_out || plain_byte(c);
-        if (to == GR_NONE || p->state[to].need == GR_NONE || !all_to(p, s, to))
+        if (to == GR_NONE)
             continue;
-        if (to == s)
+        if (to == s || plain_target(p, to) == to) /* a loop, or the way into one */
             st->plain = GR_PLAIN_LOOP;
         else if (p->state[to].final && p->state[to].n_edges == 0 && p->state[to].n_calls == 0)
             st->plain = GR_PLAIN_ONE;

@@ -149,7 +149,7 @@ struct gr_state {
     uint32_t edge0, n_edges, call0, n_calls;
     uint32_t need; /* frames needed to end the rule, GR_NONE: it cannot */
     bool final;
-    /* every plain character (wrk_gr_vocab.c) leads back here, or to the rule's end */
+    /* every plain character (wrk_gr_vocab.c) leads into a loop of them, or to the rule's end */
     uint8_t plain;
     bool plain_out; /* some plain byte leads on from here */
 };
