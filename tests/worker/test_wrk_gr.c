@@ -120,12 +120,13 @@ static void the_store_is_bounded(void **state)
 static void what_does_not_fit_is_left_out(void **state)
 {
     static const char *const rows[] = {"(a|b)*a(a|b){600}c",
-                                       "((a|b)*a(a|b){300}|(b|a)*b(b|a){299})+"};
+                                       "((a|b)*a(a|b){300}|(b|a)*b(b|a){299})+",
+                                       "((a|aa|b|ab)(a|b|ba)?){5,3000}c"};
     struct gr_rig r = gr_rig_new();
     uint64_t seed = 11;
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         struct wrk_gr_held *h = hold(&r, WRK_GR_REGEX, rows[i]);
         struct wrk_gr_run run;
         struct wrk_gr_mask m;

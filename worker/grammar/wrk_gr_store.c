@@ -429,13 +429,17 @@ enum rc wrk_gr_run_prepare(struct wrk_gr_run *r, struct rc_err *err)
     struct wrk_gr_store *s = r->store;
     struct wrk_gr_entry *e;
     uint64_t hash;
-    uint32_t n;
+    uint32_t n, set, reach;
     enum rc rc;
 
     if (r->mask != NULL)
         return RC_OK;
     gr_mach_reset(&s->mach, r->held->prog);
-    n = gr_mach_save(&s->mach, gr_mach_load(&s->mach, r->at), s->vocab->longest, s->words);
+    set = gr_mach_load(&s->mach, r->at);
+    /* Stacks written alike merge. Where so many stand that some may have to be left out,
+     * merged ones would leave out fewer than the run itself: there the place is exact. */
+    reach = s->mach.set[set].n > GR_CONFIGS / 8 ? GR_INF : s->vocab->longest;
+    n = gr_mach_save(&s->mach, set, reach, s->words);
     hash = hash_bytes(s->words, n * sizeof(*s->words), (uint64_t)(uintptr_t)r->held);
     if ((e = mask_find(s, r->held, hash, n)) != NULL) {
         s->stats.mask_hits++;
