@@ -227,10 +227,11 @@ void gr_mach_reset(struct gr_mach *m, const struct wrk_gr_prog *p);
 uint32_t gr_mach_start(struct gr_mach *m);
 /* Where a byte leads; GR_DEAD: nowhere. */
 uint32_t gr_mach_move(struct gr_mach *m, uint32_t set, uint8_t byte);
-/* A set to and from flat words. Counts that `bytes` bytes cannot bring to their bounds are
- * written alike, when no token is longer; GR_INF: as they are. out: room for GR_SAVE_MAX words;
- * returns how many were written. Load only into a machine that was just reset. */
-uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t bytes, uint32_t *out);
+/* A set to and from flat words. Counts that no text of `bytes` bytes and `chars` characters
+ * can bring to their bounds are written alike; GR_INF: as they are. out: room for GR_SAVE_MAX
+ * words; returns how many were written. Load only into a machine that was just reset. */
+uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t bytes, uint32_t chars,
+                      uint32_t *out);
 uint32_t gr_mach_load(struct gr_mach *m, const uint32_t *words);
 #define GR_SAVED_FRAMES 4096u
 #define GR_SAVE_MAX (2 + 3 * GR_SAVED_FRAMES + 2 * GR_CONFIGS)
@@ -257,7 +258,8 @@ struct gr_trie {
 };
 #define GR_PLAIN_MAX 48u /* characters of a plain token */
 struct wrk_gr_vocab {
-    uint32_t n_vocab, n_words, longest;
+    uint32_t n_vocab, n_words;
+    uint32_t longest, most_chars;      /* of any token: bytes, characters begun */
     struct gr_trie all, odd;           /* every token; those that are not plain */
     uint64_t *plain[GR_PLAIN_MAX + 1]; /* [k]: plain tokens of at most k characters */
     uint32_t most_plain;

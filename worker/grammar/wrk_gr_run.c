@@ -84,7 +84,7 @@ enum rc wrk_gr_run_prepare(struct wrk_gr_run *r, struct rc_err *err)
     /* Stacks written alike merge. Where so many stand that some may have to be left out,
      * merged ones would leave out fewer than the run itself: there the place is exact. */
     reach = s->mach.set[set].n > GR_CONFIGS / 8 ? GR_INF : s->vocab->longest;
-    n = gr_mach_save(&s->mach, set, reach, s->words);
+    n = gr_mach_save(&s->mach, set, reach, s->vocab->most_chars, s->words);
     if ((rc = gr_mask_get(s, r->held, n, &e, err)) != RC_OK)
         return rc;
     e->refs++;
@@ -121,7 +121,7 @@ enum rc wrk_gr_run_accept_bytes(struct wrk_gr_run *r, const void *bytes, size_t 
             return rc_fail(err, RC_INVALID, "the grammar does not allow byte %zu (0x%02x)", i,
                            ((const uint8_t *)bytes)[i]);
     drop_mask(r);
-    return put_at(r, s->words, gr_mach_save(&s->mach, set, GR_INF, s->words), err);
+    return put_at(r, s->words, gr_mach_save(&s->mach, set, GR_INF, GR_INF, s->words), err);
 }
 
 enum rc wrk_gr_run_accept(struct wrk_gr_run *r, int32_t token, struct rc_err *err)

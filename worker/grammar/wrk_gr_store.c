@@ -207,7 +207,7 @@ static enum rc held_new(struct wrk_gr_store *s, struct wrk_gr_held **out, enum w
     if ((rc = wrk_gr_compile(&h->prog, kind, text, n, err)) != RC_OK)
         goto fail;
     gr_mach_reset(&s->mach, h->prog);
-    h->n_start = gr_mach_save(&s->mach, gr_mach_start(&s->mach), GR_INF, s->words);
+    h->n_start = gr_mach_save(&s->mach, gr_mach_start(&s->mach), GR_INF, GR_INF, s->words);
     if (s->mach.cut) {
         rc = rc_fail(err, RC_TOO_LARGE,
                      "the grammar can begin in more than %u ways at once: make its alternatives "

@@ -154,7 +154,7 @@ static bool build(struct wrk_gr_vocab *v)
     bool ok = w != NULL && chars != NULL;
 
     for (uint32_t t = 0; ok && t < v->n_vocab; t++) {
-        uint32_t len = v->text_at[t + 1] - v->text_at[t];
+        uint32_t len = v->text_at[t + 1] - v->text_at[t], begun;
 
         if (len == 0)
             continue;
@@ -164,6 +164,11 @@ static bool build(struct wrk_gr_vocab *v)
             v->most_plain = chars[t];
         if (len > v->longest)
             v->longest = len;
+        begun = 1; /* the character that it may begin inside of */
+        for (uint32_t i = 0; i < len; i++)
+            begun += ((unsigned char)w[n - 1].s[i] & 0xc0) != 0x80;
+        if (begun > v->most_chars)
+            v->most_chars = begun;
     }
     if (ok && n > 0)
         qsort(w, n, sizeof(*w), by_text);
