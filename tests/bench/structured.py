@@ -51,14 +51,23 @@ def schema(r, depth=0):
     kind = r.random()
     if depth >= 3 or (depth > 0 and kind < 0.55):
         return scalar(r)
-    if kind < 0.75:
+    if kind < 0.68:
         names = r.sample(WORDS, r.randint(1, 5))
         return {"type": "object", "properties": {n: schema(r, depth + 1) for n in names},
                 "required": r.sample(names, r.randint(0, len(names))),
                 "additionalProperties": r.choice([False, False, False, {"type": "integer"}])}
-    if kind < 0.9:
+    if kind < 0.8:
         return {"type": "array", "items": schema(r, depth + 1), "minItems": r.randint(0, 1), "maxItems": r.randint(1, 4)}
-    return {"anyOf": [schema(r, depth + 1), {"type": "null"}]}
+    if kind < 0.86:
+        return {"anyOf": [schema(r, depth + 1), {"type": "null"}]}
+    if kind < 0.91:  # told apart by a constant
+        return {"oneOf": [{"type": "object", "properties": {"kind": {"const": k}, "value": scalar(r)}, "required": ["kind", "value"],
+                           "additionalProperties": False} for k in r.sample(WORDS, 3)]}
+    if kind < 0.96:
+        a, b, both = (w for w in r.sample(WORDS, 3))
+        return {"allOf": [{"type": "object", "properties": {a: scalar(r), both: {"type": "integer", "minimum": 3}}, "required": [a]},
+                          {"properties": {b: scalar(r), both: {"maximum": 40}}, "required": [b, both]}]}
+    return {"type": "array", "prefixItems": [scalar(r), schema(r, depth + 1)], "items": r.choice([False, {"type": "boolean"}])}
 
 
 def recursive(r):
