@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build", "test-logs")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
-PY_PACKAGES = ["openai==3.57.0"]
+PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0"]
 NODE_PACKAGES = ["openai@7.59.0"]
 JOBS = min(2, os.cpu_count() or 1)  # programs under test at once
 ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_")  # scripts that compare times or fill the machine

@@ -250,13 +250,24 @@ CLONES uint32_t wrk_vec_from(const float *x, uint32_t n, float least, uint32_t *
 
 CLONES void wrk_vec_mask(float *x, uint32_t n, const uint64_t *bits)
 {
-    for (uint32_t i = 0; i < n; i += 64) {
-        uint32_t m = n - i < 64 ? n - i : 64;
-        uint64_t w = bits[i / 64];
+    const vi lane = {1, 2, 4, 8, 16, 32, 64, 128};
+    const vf none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY,
+                     -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    uint32_t i = 0;
 
-        if (w == UINT64_MAX)
+    for (; i + LANES <= n; i += LANES) {
+        int32_t b = (int32_t)(bits[i / 64] >> (i % 64) & 0xff);
+        vi set = {b, b, b, b, b, b, b, b}, on;
+        vf v;
+
+        if (b == 0xff)
             continue;
-        for (uint32_t j = 0; j < m; j++)
-            x[i + j] = (w >> j & 1) != 0 ? x[i + j] : -INFINITY;
+        on = (set & lane) == lane;
+        load(&v, x + i);
+        choose(&v, &on, &v, &none);
+        memcpy(x + i, &v, sizeof(v));
     }
+    for (; i < n; i++)
+        if ((bits[i / 64] >> (i % 64) & 1) == 0)
+            x[i] = -INFINITY;
 }

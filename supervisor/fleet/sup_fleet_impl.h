@@ -327,6 +327,11 @@ uint64_t fleet_cache_first(const struct sup_fleet *f); /* budget of a worker abo
 void fleet_cache_deal(struct sup_fleet *f);            /* now */
 void fleet_cache_tick(struct sup_fleet *f);
 
+/* ----------------------------------------------------- sup_fleet_grammar.c */
+/* Adds to metrics what a worker told of its grammars; their memory goes to 0. */
+void worker_grammars(struct worker *w, const char *model, const Ipc__GrammarStats *s);
+void worker_grammars_none(struct worker *w, const char *model);
+
 /* -------------------------------------------------------- sup_fleet_task.c */
 void ticket_pump(struct slot *s); /* sends what may be sent */
 void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own);

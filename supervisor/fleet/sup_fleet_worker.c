@@ -279,32 +279,7 @@ void worker_use_none(struct worker *w)
     show_use(w, 0, 0, 0);
     if (w->loaded->can_generate)
         worker_cache_none(w);
-    if (w->last_grammar.bytes)
-        sup_series_set(sup_series(w->f->metrics, SUP_M_GRAMMAR_BYTES, model_of(w), NULL), 0);
-}
-
-static void add_news(struct sup_series *s, uint64_t now, uint64_t *old, double unit)
-{
-    if (now > *old)
-        sup_series_add(s, (double)(now - *old) * unit);
-    *old = now;
-}
-
-static void show_grammars(struct worker *w, const char *id, const Ipc__GrammarStats *s)
-{
-    struct sup_metrics *m = w->f->metrics;
-    Ipc__GrammarStats *old = &w->last_grammar;
-
-    add_news(sup_series(m, SUP_M_GRAMMARS, id, "compiled"), s->compiled, &old->compiled, 1);
-    add_news(sup_series(m, SUP_M_GRAMMARS, id, "cached"), s->cached, &old->cached, 1);
-    add_news(sup_series(m, SUP_M_GRAMMARS, id, "refused"), s->refused, &old->refused, 1);
-    add_news(sup_series(m, SUP_M_GRAMMAR_SECONDS, id, NULL), s->compile_us, &old->compile_us, 1e-6);
-    add_news(sup_series(m, SUP_M_GRAMMAR_MASKS, id, "hit"), s->mask_hits, &old->mask_hits, 1);
-    add_news(sup_series(m, SUP_M_GRAMMAR_MASKS, id, "miss"), s->mask_misses, &old->mask_misses, 1);
-    add_news(sup_series(m, SUP_M_GRAMMAR_MASKS, id, "cut"), s->masks_cut, &old->masks_cut, 1);
-    add_news(sup_series(m, SUP_M_GRAMMAR_MASK_SECONDS, id, NULL), s->mask_us, &old->mask_us, 1e-6);
-    sup_series_set(sup_series(m, SUP_M_GRAMMAR_BYTES, id, NULL), (double)s->bytes);
-    old->bytes = s->bytes;
+    worker_grammars_none(w, model_of(w));
 }
 
 static void on_stats(struct worker *w, const Ipc__Stats *s)
@@ -329,7 +304,7 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
     if (w->loaded && w->loaded->can_generate)
         worker_cache(w, id, s);
     if (s->grammar)
-        show_grammars(w, id, s->grammar);
+        worker_grammars(w, id, s->grammar);
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;
     old->device_sampled = s->device_sampled;

@@ -2,12 +2,15 @@
 
 Random weights are enough: what the grammar forbids is never written, whatever the model would like to say.
 """
+import concurrent.futures
+import importlib.util
 import json
+import os
 import re
 import threading
 
 import inferd_api
-from inferd_test import TINY_GEMMA, Server, case, check, equal, main, wait_for
+from inferd_test import TINY_GEMMA, Server, Skip, case, check, equal, main, wait_for
 
 try:
     import jsonschema
@@ -42,7 +45,7 @@ def chat(t, **kw):
 def validate(text, schema):
     v = json.loads(text)
     if jsonschema:
-        jsonschema.validate(v, schema, format_checker=jsonschema.FormatChecker())
+        jsonschema.validate(v, schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     return v
 
 
@@ -116,6 +119,25 @@ def neighbours_change_nothing():
         [x.start() for x in threads]
         [x.join() for x in threads]
         equal(together, alone, "bytes")
+
+
+@case
+def what_a_validator_says():
+    """One answer for each of 60 schemas of the benchmark, a few at once."""
+    if jsonschema is None:
+        raise Skip("python's jsonschema is not here (tests/run installs it)")
+    spec = importlib.util.spec_from_file_location(
+        "bench_structured", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench", "structured.py"))
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    s = bench.schemas(60)
+    with inferd_api.target() as t:
+        tally = bench.Tally()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda i: bench.one(t, t.chat, i, s[i], 120, tally), range(len(s))))
+        equal((tally.n["invalid"], tally.n["failed"]), (0, 0), "invalid and failed answers")
+        equal(tally.n["valid"] + tally.n["length"], 60, "answers")
+        check(tally.n["valid"] >= 30, f"most of them whole: {tally.n}")
 
 
 @case

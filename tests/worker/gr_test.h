@@ -37,7 +37,7 @@ static const char *const gr_pieces[] = {
 
 static const char *gr_bytes(void *user, int32_t id, size_t *n)
 {
-    static char byte[1];
+    static char byte[2];
 
     (void)user;
     *n = 0;

@@ -15,6 +15,7 @@
 #include "fail/be_fail.h"
 #include "worker/fake_mdl.h"
 #include "wrk_engine.h"
+#include "wrk_gr.h"
 #include "wrk_pace.h"
 
 /* ------------------------------------------------------- counted allocations */
@@ -241,6 +242,8 @@ struct gen {
     const char *stop[4];
     bool logprobs, echo, ignore_eos, ids, stream;
     float repetition;
+    enum wrk_gr_kind grammar_kind;
+    const char *grammar;
 };
 static enum rc generate(struct rig *r, uint64_t task, const struct gen *g)
 {
@@ -267,6 +270,9 @@ static enum rc generate(struct rig *r, uint64_t task, const struct gen *g)
     m.return_token_ids = g->ids;
     m.stream = g->stream;
     m.deadline_us = g->deadline_us;
+    m.grammar_kind = g->grammar_kind;
+    m.grammar.data = (uint8_t *)g->grammar;
+    m.grammar.len = g->grammar != NULL ? strlen(g->grammar) : 0;
     m.stop = stops;
     for (; m.n_stop < 4 && g->stop[m.n_stop] != NULL; m.n_stop++) {
         stops[m.n_stop].data = (uint8_t *)g->stop[m.n_stop];
@@ -1261,6 +1267,115 @@ static void a_lost_device_ends_the_worker_not_the_tasks(void **state)
     be_ctx_free(&be);
 }
 
+/* ------------------------------------------------------------------ grammars */
+
+static bool only(const struct choice *c, const char *letters)
+{
+    return strspn(c->text, letters) == c->n_text;
+}
+
+/* The same bytes alone, in company and on a device, where a grammar's rows are the
+ * host's; whole unless they were cut. */
+static void grammars_hold_alone_and_in_company(void **state)
+{
+    static const struct {
+        enum wrk_gr_kind kind;
+        const char *grammar, *letters, *last; /* what a whole answer ends with */
+    } rows[] = {
+        {WRK_GR_REGEX, "[a-f]{5,20}!", "abcdef!", "!"},
+        {WRK_GR_GBNF, "root ::= \"<\" [0-9]+ \">\"", "<0123456789>", ">"},
+        {WRK_GR_SCHEMA, "{\"type\":\"integer\",\"minimum\":10,\"maximum\":3000}", "0123456789", ""},
+        {WRK_GR_NONE, NULL, NULL, NULL},
+        {WRK_GR_SCHEMA, "{\"enum\":[true,false]}", "truefals", "e"},
+    };
+    struct rig many = rig_new(fake_new(600, 8, 64), 64), device = rig_new(drawing(-1), 64), one;
+    uint32_t whole = 0;
+    struct gen g[15];
+
+    (void)state;
+    for (uint32_t i = 0; i < 15; i++) {
+        g[i] = (struct gen){.prompt = long_text(i * 37 % 200, i),
+                            .max_tokens = i == 0 ? 3 : 40,
+                            .temperature = i % 4 == 0 ? 0 : 1,
+                            .seed = i,
+                            .repetition = i % 4 == 1 ? 1.3f : 1,
+                            .logprobs = i % 5 == 2,
+                            .ids = true,
+                            .n = i == 5 ? 2 : 1,
+                            .grammar_kind = rows[i % 5].kind,
+                            .grammar = rows[i % 5].grammar};
+        assert_int_equal(generate(&many, i + 1, &g[i]), RC_OK);
+        assert_int_equal(generate(&device, i + 1, &g[i]), RC_OK);
+    }
+    run(&many);
+    run(&device);
+    assert_true(device.m->n_draws > 0 && device.m->n_host_rows > 0);
+    for (uint32_t i = 0; i < 15; i++) {
+        const char *last = rows[i % 5].last;
+        const struct choice *b = &many.a[i + 1].c[0];
+
+        assert_int_equal(many.a[i + 1].rc, RC_OK);
+        if (last == NULL)
+            continue; /* drawn on the device: other bits of the generator */
+        assert_string_equal(device.a[i + 1].c[0].text, b->text);
+        one = rig_new(fake_new(600, 8, 64), 4);
+        assert_int_equal(generate(&one, 1, &g[i]), RC_OK);
+        run(&one);
+        assert_string_equal(one.a[1].c[0].text, b->text);
+        assert_int_equal(one.a[1].c[0].n_ids, b->n_ids);
+        assert_memory_equal(one.a[1].c[0].ids, b->ids, b->n_ids * sizeof(int32_t));
+        assert_string_equal(one.a[1].c[1].text, many.a[i + 1].c[1].text);
+        rig_free(&one);
+        assert_true(only(b, rows[i % 5].letters));
+        assert_int_equal(b->finish, i == 0 ? 2 : b->finish);
+        if (b->finish == 1) {
+            whole++;
+            assert_string_equal(b->text + b->n_text - strlen(last), last);
+        }
+        for (uint32_t k = 0; k < b->n_probs; k++)
+            assert_true(b->lp[k] <= 0);
+    }
+    assert_true(whole >= 8);
+    rig_free(&many);
+    rig_free(&device);
+}
+
+static void bad_grammars_fail_their_task_alone(void **state)
+{
+    struct rig r = rig_new(fake_new(200, 4, 64), 64);
+    const struct gen rows[] = {
+        {.prompt = "a", .max_tokens = 5, .grammar_kind = WRK_GR_REGEX, .grammar = "("},
+        {.prompt = "a", .max_tokens = 5, .grammar_kind = (enum wrk_gr_kind)9, .grammar = "x"},
+        {.prompt = "a",
+         .max_tokens = 5,
+         .grammar_kind = WRK_GR_SCHEMA,
+         .grammar = "{\"minItems\":2000000}"},
+        {.prompt = "a", .max_tokens = 5, .grammar_kind = WRK_GR_SCHEMA, .grammar = "{\"not\":{}}"},
+        {.prompt = "a",
+         .max_tokens = 5,
+         .grammar_kind = WRK_GR_REGEX,
+         .grammar = "x",
+         .ignore_eos = true},
+        {.prompt = "a", .max_tokens = 5, .grammar_kind = WRK_GR_REGEX, .grammar = "xyz"},
+    };
+
+    (void)state;
+    for (uint64_t i = 0; i < 6; i++)
+        assert_int_equal(generate(&r, i + 1, &rows[i]), RC_OK);
+    run(&r);
+    assert_int_equal(r.a[1].rc, RC_INVALID);
+    assert_string_equal(r.a[1].err.what, "regex");
+    assert_int_equal(r.a[2].rc, RC_INVALID);
+    assert_int_equal(r.a[3].rc, RC_INVALID); /* a bad grammar, not a long request */
+    assert_int_equal(r.a[4].rc, RC_UNSUPPORTED);
+    assert_string_equal(r.a[4].err.what, "response_format.json_schema.schema");
+    assert_string_equal(r.a[5].err.what, "ignore_eos");
+    assert_int_equal(r.a[6].rc, RC_OK);
+    assert_string_equal(r.a[6].c[0].text, "xyz");
+    assert_int_equal(r.a[6].c[0].finish, 1);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1290,6 +1405,8 @@ int main(void)
         cmocka_unit_test(a_temperature_too_cold_for_a_device_is_the_hosts),
         cmocka_unit_test(a_bad_row_on_the_device_ends_its_task_alone),
         cmocka_unit_test(a_lost_device_ends_the_worker_not_the_tasks),
+        cmocka_unit_test(grammars_hold_alone_and_in_company),
+        cmocka_unit_test(bad_grammars_fail_their_task_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

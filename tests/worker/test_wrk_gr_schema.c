@@ -181,6 +181,8 @@ static const struct gr_refusal refusals[] = {
     {"{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"properties\":{"
      "\"b\":{}}}]}",
      RC_UNSUPPORTED, "additionalProperties"},
+    {"{\"allOf\":[{\"prefixItems\":[{}]},{\"items\":{\"type\":\"null\"}}]}", RC_UNSUPPORTED,
+     "both have 'items'"},
     {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", RC_UNSUPPORTED, "oneOf"},
     {"{\"type\":\"object\",\"required\":[\"a\"],\"additionalProperties\":false}", RC_INVALID,
      "property 'a' is required"},

@@ -358,6 +358,64 @@ static void same_seed_same_draws(void **state)
     assert_true(differ > 990);
 }
 
+/* A mask equals logits of minus infinity, in both its forms. */
+static void a_mask_takes_the_others_away(void **state)
+{
+    enum { N = 1000 };
+    static float x[N], low[N];
+    static uint64_t bits[(N + 63) / 64];
+    static uint32_t ids[N];
+    struct wrk_sampler s;
+    struct wrk_counts counts = {0};
+    struct wrk_bias bias[] = {{3, 5}, {500, -3}};
+
+    (void)state;
+    assert_int_equal(wrk_sampler_init(&s, N, NULL), RC_OK);
+    assert_int_equal(wrk_counts_init(&counts, 64, NULL), RC_OK);
+    for (int i = 0; i < 40; i++)
+        wrk_counts_add(&counts, (int32_t)(lcg() % N), i % 2 == 0);
+    for (int turn = 0; turn < 400; turn++) {
+        struct wrk_sampling p = greedy;
+        struct wrk_gr_mask m = {0};
+        struct wrk_rng rng[3];
+        bool penal = turn % 3 == 0;
+        int32_t got[3];
+
+        memset(bits, 0, sizeof(bits));
+        for (uint32_t i = 0; i < N; i++) {
+            x[i] = normal() * 3;
+            low[i] = -1e30f;
+            if (lcg() % (turn % 2 == 0 ? 3 : 300) != 0 && i != 77)
+                continue;
+            bits[i / 64] |= 1ull << (i % 64);
+            ids[m.n++] = i;
+            low[i] = x[i];
+        }
+        p.temperature = turn % 5 == 0 ? 0 : 0.8f;
+        p.top_k = turn % 4 == 1 ? 20 : 0;
+        p.top_p = turn % 4 == 2 ? 0.7f : 1;
+        p.min_p = turn % 7 == 3 ? 0.05f : 0;
+        p.repetition_penalty = penal ? 1.4f : 1;
+        p.presence_penalty = penal ? 0.5f : 0;
+        p.bias = bias;
+        p.n_bias = penal ? 2 : 0;
+        for (int k = 0; k < 3; k++) {
+            m.ids = k == 1 ? ids : NULL;
+            m.bits = k == 2 ? bits : NULL;
+            wrk_rng_seed(&rng[k], (uint64_t)turn);
+            assert_int_equal(wrk_sample_allowed(&s, k == 0 ? low : x, &p, penal ? &counts : NULL,
+                                                k == 0 ? NULL : &m, &rng[k], &got[k], NULL),
+                             RC_OK);
+        }
+        assert_true((bits[got[1] / 64] >> (got[1] % 64) & 1) != 0);
+        assert_int_equal(got[1], got[0]);
+        assert_int_equal(got[2], got[0]);
+        assert_memory_equal(&rng[1], &rng[2], sizeof(rng[1])); /* one draw each */
+    }
+    wrk_counts_deinit(&counts);
+    wrk_sampler_deinit(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +428,7 @@ int main(void)
         cmocka_unit_test(logprobs_are_log_softmax),
         cmocka_unit_test(exp_is_within_a_millionth),
         cmocka_unit_test(same_seed_same_draws),
+        cmocka_unit_test(a_mask_takes_the_others_away),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,61 +10,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------ need */
+/* -------------------------------------------------- need of frames, least bytes */
+
+/* What is looked for: the frames, or the bytes, that it takes to end a rule. */
+enum what { FRAMES, BYTES };
 
 struct later {
     uint32_t state, next;
 };
-struct needs {
+struct search {
     struct wrk_gr_prog *p;
     struct gr_build *b;
+    enum what what;
     struct gr_index in, into, sites; /* edges and calls by where they lead; calls by rule */
     uint32_t *edge_from, *call_from, *rule_of; /* per state: the rule it starts */
-    uint32_t head[GR_DEPTH + 1];
+    uint32_t *value;                           /* per state, GR_NONE: not reached */
+    uint32_t head[GR_LEAST_MAX + 1], most;
     struct gr_vec later;
 };
 
-static void put(struct needs *w, uint32_t need, uint32_t state)
+static void put(struct search *w, uint64_t value, uint32_t state)
 {
     struct later *l;
 
-    if (need > GR_DEPTH || w->p->state[state].need != GR_NONE ||
-        (l = gr_push(w->b, &w->later, sizeof(*l), 4 * GR_EDGES_MAX, "moves")) == NULL)
+    if (value > w->most || w->value[state] != GR_NONE ||
+        (l = gr_push(w->b, &w->later, sizeof(*l), 8 * GR_EDGES_MAX, "moves")) == NULL)
         return;
-    *l = (struct later){state, w->head[need]};
-    w->head[need] = w->later.n - 1;
+    *l = (struct later){state, w->head[value]};
+    w->head[value] = w->later.n - 1;
 }
 
-static uint32_t larger(uint32_t a, uint32_t b)
+/* Before a call of a rule that takes of_rule and goes on at a place that takes behind. */
+static uint64_t through(const struct search *w, const struct gr_call *c, uint64_t of_rule,
+                        uint64_t behind)
 {
-    return a > b ? a : b;
+    if (w->what == BYTES)
+        return of_rule * c->min + behind;
+    of_rule += !c->tail;
+    return of_rule > behind ? of_rule : behind;
 }
 
-static void reached(struct needs *w, uint32_t s, uint32_t v)
+static void reached(struct search *w, uint32_t s, uint32_t v)
 {
     struct wrk_gr_prog *p = w->p;
     uint32_t r = w->rule_of[s];
 
-    p->state[s].need = v;
+    w->value[s] = v;
     for (uint32_t i = w->in.at[s]; i < w->in.at[s + 1]; i++)
-        put(w, v, w->edge_from[w->in.item[i]]);
+        put(w, v + (w->what == BYTES), w->edge_from[w->in.item[i]]);
     for (uint32_t i = w->into.at[s]; i < w->into.at[s + 1]; i++) {
         const struct gr_call *c = &p->call[w->into.item[i]];
-        uint32_t of_rule = p->state[p->rule[c->rule].start].need;
+        uint32_t of_rule = w->value[p->rule[c->rule].start];
 
         if (of_rule != GR_NONE)
-            put(w, larger(of_rule + !c->tail, v), w->call_from[w->into.item[i]]);
+            put(w, through(w, c, of_rule, v), w->call_from[w->into.item[i]]);
     }
     for (uint32_t i = r != GR_NONE ? w->sites.at[r] : 0; r != GR_NONE && i < w->sites.at[r + 1];
          i++) {
         const struct gr_call *c = &p->call[w->sites.item[i]];
 
-        if (p->state[c->to].need != GR_NONE)
-            put(w, larger(v + !c->tail, p->state[c->to].need), w->call_from[w->sites.item[i]]);
+        if (w->value[c->to] != GR_NONE)
+            put(w, through(w, c, v, w->value[c->to]), w->call_from[w->sites.item[i]]);
     }
 }
 
-static bool needs_init(struct needs *w)
+static bool search_init(struct search *w)
 {
     struct wrk_gr_prog *p = w->p;
     uint32_t most = p->n_edges > p->n_calls ? p->n_edges : p->n_calls,
@@ -74,9 +84,9 @@ static bool needs_init(struct needs *w)
     w->edge_from = malloc((p->n_edges + 1) * sizeof(uint32_t));
     w->call_from = malloc((p->n_calls + 1) * sizeof(uint32_t));
     w->rule_of = malloc((p->n_states + 1) * sizeof(uint32_t));
-    if (key == NULL || !w->edge_from || !w->call_from || !w->rule_of)
+    w->value = malloc((p->n_states + 1) * sizeof(uint32_t));
+    if (key == NULL || !w->edge_from || !w->call_from || !w->rule_of || !w->value)
         goto out;
-    memset(w->head, 0xff, sizeof(w->head));
     memset(w->rule_of, 0xff, (p->n_states + 1) * sizeof(uint32_t));
     for (uint32_t r = 0; r < p->n_rules; r++)
         w->rule_of[p->rule[r].start] = r;
@@ -100,29 +110,52 @@ out:
     return ok;
 }
 
+static void search(struct search *w, enum what what)
+{
+    struct wrk_gr_prog *p = w->p;
+
+    w->what = what;
+    w->most = what == FRAMES ? GR_DEPTH : GR_LEAST_MAX;
+    w->later.n = 0;
+    memset(w->head, 0xff, sizeof(w->head));
+    memset(w->value, 0xff, (p->n_states + 1) * sizeof(uint32_t));
+    for (uint32_t s = 0; s < p->n_states && w->b->rc == RC_OK; s++)
+        if (p->state[s].final)
+            put(w, 0, s);
+    for (uint32_t v = 0; v <= w->most && w->b->rc == RC_OK; v++)
+        while (w->head[v] != GR_NONE && gr_step(w->b, 1)) {
+            struct later l = ((struct later *)w->later.p)[w->head[v]];
+
+            w->head[v] = l.next;
+            if (w->value[l.state] == GR_NONE)
+                reached(w, l.state, v);
+        }
+}
+
 static void find_needs(struct gr_build *b, struct wrk_gr_prog *p)
 {
-    struct needs w = {.p = p, .b = b};
+    struct search w = {.p = p, .b = b};
 
-    if (!needs_init(&w))
+    if (!search_init(&w))
         gr_fail(b, RC_NOMEM, "no memory for %u states", p->n_states);
+    if (b->rc == RC_OK)
+        search(&w, FRAMES);
     for (uint32_t s = 0; s < p->n_states && b->rc == RC_OK; s++)
-        if (p->state[s].final)
-            put(&w, 0, s);
-    for (uint32_t v = 0; v <= GR_DEPTH && b->rc == RC_OK; v++)
-        while (w.head[v] != GR_NONE && gr_step(b, 1)) {
-            struct later l = ((struct later *)w.later.p)[w.head[v]];
+        p->state[s].need = w.value[s];
+    if (b->rc == RC_OK)
+        search(&w, BYTES);
+    for (uint32_t r = 0; r < p->n_rules && b->rc == RC_OK; r++) {
+        uint32_t least = w.value[p->rule[r].start];
 
-            w.head[v] = l.next;
-            if (p->state[l.state].need == GR_NONE)
-                reached(&w, l.state, v);
-        }
+        p->rule[r].least = least == GR_NONE ? GR_LEAST_MAX : least;
+    }
     gr_index_deinit(&w.in);
     gr_index_deinit(&w.into);
     gr_index_deinit(&w.sites);
     free(w.edge_from);
     free(w.call_from);
     free(w.rule_of);
+    free(w.value);
     free(w.later.p);
 }
 
@@ -203,9 +236,14 @@ static bool all_to(const struct wrk_gr_prog *p, uint32_t s, uint32_t to)
     for (uint32_t c = 0xe0; c <= 0xef; c++) {
         uint32_t a = lead(p, s, c, c);
 
-        for (uint32_t d = c == 0xe0 ? 0xa0 : 0x80; d <= (c == 0xed ? 0x9f : 0xbf); d++)
-            if (a == GR_NONE || !leads(p, lead(p, a, d, d), 0x80, 0xbf, to))
+        for (uint32_t d = c == 0xe0 ? 0xa0 : 0x80; d <= (c == 0xed ? 0x9f : 0xbf); d++) {
+            uint32_t m = a != GR_NONE ? lead(p, a, d, d) : GR_NONE;
+            bool lines = c == 0xe2 && d == 0x80; /* U+2028 and U+2029 are not plain */
+
+            if (!leads(p, m, 0x80, lines ? 0xa7 : 0xbf, to) ||
+                (lines && !leads(p, m, 0xaa, 0xbf, to)))
                 return false;
+        }
     }
     for (uint32_t c = 0xf0; c <= 0xf4; c++) {
         uint32_t a = lead(p, s, c, c);
@@ -226,18 +264,30 @@ static bool plain_byte(uint32_t c)
     return c >= 0x20 && c != '"' && c != '\\' && (c < 0x80 || (c >= 0xc2 && c <= 0xf4));
 }
 
+/* The state that every plain character leads to from s, GR_NONE: there is not one. */
+static uint32_t plain_target(const struct wrk_gr_prog *p, uint32_t s)
+{
+    uint32_t to = lead(p, s, 0x20, 0x21);
+
+    /* the same need: where a run may stand at s it may stand there */
+    return to != GR_NONE && p->state[to].need != GR_NONE && p->state[to].need == p->state[s].need &&
+                   all_to(p, s, to)
+               ? to
+               : GR_NONE;
+}
+
 static void find_plain(struct wrk_gr_prog *p)
 {
     for (uint32_t s = 0; s < p->n_states; s++) {
         struct gr_state *st = &p->state[s];
-        uint32_t to = lead(p, s, 0x20, 0x21);
+        uint32_t to = plain_target(p, s);
 
         for (uint32_t i = 0; i < st->n_edges && !st->plain_out; i++)
             for (uint32_t c = p->edge[st->edge0 + i].lo; c <= p->edge[st->edge0 + i].hi; c++)
                 st->plain_out = st->plain_out || plain_byte(c);
-        if (to == GR_NONE || p->state[to].need == GR_NONE || !all_to(p, s, to))
+        if (to == GR_NONE)
             continue;
-        if (to == s)
+        if (to == s || plain_target(p, to) == to) /* a loop, or the way into one */
             st->plain = GR_PLAIN_LOOP;
         else if (p->state[to].final && p->state[to].n_edges == 0 && p->state[to].n_calls == 0)
             st->plain = GR_PLAIN_ONE;

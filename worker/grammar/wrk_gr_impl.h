@@ -22,6 +22,7 @@
 #define GR_STEPS_MAX 6000000u /* of compiling: some 50 ms */
 #define GR_COUNT_MAX 1000000u /* a lower bound of a repetition */
 #define GR_DEPTH 256u         /* frames of a stack */
+#define GR_LEAST_MAX 1024u    /* bytes, as far as we count */
 #define GR_CONFIGS 512u       /* stacks of a set */
 #define GR_VISITS 4096u       /* places looked at to move by one byte */
 
@@ -148,12 +149,12 @@ struct gr_state {
     uint32_t edge0, n_edges, call0, n_calls;
     uint32_t need; /* frames needed to end the rule, GR_NONE: it cannot */
     bool final;
-    /* every plain character (wrk_gr_vocab.c) leads back here, or to the rule's end */
+    /* every plain character (wrk_gr_vocab.c) leads into a loop of them, or to the rule's end */
     uint8_t plain;
     bool plain_out; /* some plain byte leads on from here */
 };
 struct gr_prule {
-    uint32_t start;
+    uint32_t start, least; /* least: bytes of its shortest text */
     bool nullable;
 };
 struct wrk_gr_prog {
@@ -226,10 +227,11 @@ void gr_mach_reset(struct gr_mach *m, const struct wrk_gr_prog *p);
 uint32_t gr_mach_start(struct gr_mach *m);
 /* Where a byte leads; GR_DEAD: nowhere. */
 uint32_t gr_mach_move(struct gr_mach *m, uint32_t set, uint8_t byte);
-/* A set to and from flat words. Counts farther than `far` from their bounds are written
- * alike, when no token can tell; GR_INF: as they are. out: room for GR_SAVE_MAX words;
- * returns how many were written. Load only into a machine that was just reset. */
-uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t far, uint32_t *out);
+/* A set to and from flat words. Counts that no text of `bytes` bytes and `chars` characters
+ * can bring to their bounds are written alike; GR_INF: as they are. out: room for GR_SAVE_MAX
+ * words; returns how many were written. Load only into a machine that was just reset. */
+uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t bytes, uint32_t chars,
+                      uint32_t *out);
 uint32_t gr_mach_load(struct gr_mach *m, const uint32_t *words);
 #define GR_SAVED_FRAMES 4096u
 #define GR_SAVE_MAX (2 + 3 * GR_SAVED_FRAMES + 2 * GR_CONFIGS)
@@ -256,7 +258,8 @@ struct gr_trie {
 };
 #define GR_PLAIN_MAX 48u /* characters of a plain token */
 struct wrk_gr_vocab {
-    uint32_t n_vocab, n_words, longest;
+    uint32_t n_vocab, n_words;
+    uint32_t longest, most_chars;      /* of any token: bytes, characters begun */
     struct gr_trie all, odd;           /* every token; those that are not plain */
     uint64_t *plain[GR_PLAIN_MAX + 1]; /* [k]: plain tokens of at most k characters */
     uint32_t most_plain;

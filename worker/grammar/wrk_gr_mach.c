@@ -242,7 +242,7 @@ static uint32_t move(struct gr_mach *m, uint32_t set, uint8_t byte)
         }
     }
     close_over(m);
-    m->work += m->n_seen;
+    m->work += 4 * m->n_seen; /* looking around costs more than looking up */
     return intern(m);
 }
 
@@ -269,17 +269,24 @@ uint32_t gr_mach_move(struct gr_mach *m, uint32_t set, uint8_t byte)
  * words: frames, 1 if an answer may end here + 2 * stacks; call, count, parent of each
  * frame, parents first, numbered from 1; state, frame of each stack. */
 
-static uint32_t clamped(const struct gr_call *c, uint32_t count, uint32_t far)
+/* A repetition ends at a character's end, and takes its shortest text at least. */
+static uint32_t clamped(const struct gr_mach *m, const struct gr_call *c, uint32_t count,
+                        uint32_t bytes, uint32_t chars)
 {
+    uint32_t least = m->prog->rule[c->rule].least,
+             far = bytes == GR_INF ? GR_INF : bytes / (least > 0 ? least : 1);
     uint32_t missing = c->min > count ? c->min - count : 0,
              room = c->max == GR_INF ? GR_INF : c->max - count;
 
+    if (far != GR_INF)
+        far = (far < chars ? far : chars) + 1;
     if (missing > far)
         return 0;
     return missing == 0 && room > far ? c->min : count;
 }
 
-uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t far, uint32_t *out)
+uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t bytes, uint32_t chars,
+                      uint32_t *out)
 {
     struct gr_set_at s = m->set[set];
     uint32_t n = 0, n_cfg = 0, chain[GR_DEPTH + 1];
@@ -302,7 +309,7 @@ uint32_t gr_mach_save(struct gr_mach *m, uint32_t set, uint32_t far, uint32_t *o
 
             m->number[f] = ++n;
             out[3 * n - 1] = fr.call;
-            out[3 * n] = clamped(&m->prog->call[fr.call], fr.count, far);
+            out[3 * n] = clamped(m, &m->prog->call[fr.call], fr.count, bytes, chars);
             out[3 * n + 1] = m->number[fr.parent];
         }
         cfg[n_cfg++] = (struct gr_config){c.state, m->number[c.frame]};

@@ -195,13 +195,23 @@ static bool check_closed(struct sc *c, json_t *a, json_t *b)
     return true;
 }
 
+/* items of one speaks of what the other calls prefixItems. */
+static bool check_tuple(struct sc *c, json_t *a, json_t *b)
+{
+    if (json_object_get(a, "prefixItems") != NULL && json_object_get(b, "prefixItems") == NULL &&
+        json_object_get(b, "items") != NULL)
+        return undetermined(c, "items");
+    return true;
+}
+
 /* Everything of from into out. Notes go: they may differ and say nothing. */
 static bool take(struct sc *c, json_t *out, json_t *from)
 {
     const char *key;
     json_t *v;
 
-    if (!check_closed(c, out, from) || !check_closed(c, from, out))
+    if (!check_closed(c, out, from) || !check_closed(c, from, out) || !check_tuple(c, out, from) ||
+        !check_tuple(c, from, out))
         return false;
     json_object_foreach(from, key, v)
     {

@@ -181,7 +181,7 @@ static void json_range(struct gr_build *b, uint32_t from, struct tails *t, uint3
 
 static uint32_t emit_set(struct gr_build *b, const struct gr_node *n, uint32_t from)
 {
-    const struct gr_range *r = (const struct gr_range *)b->range.p + n->a;
+    const struct gr_range *r = n->n > 0 ? (const struct gr_range *)b->range.p + n->a : NULL;
     struct tails t = {{state(b), GR_NONE, GR_NONE, GR_NONE}};
     uint32_t back = GR_NONE;
 

@@ -32,122 +32,9 @@ struct maker {
     struct gr_vec tmp;        /* scratch: states of a set being made */
 };
 
-bool gr_index(struct gr_index *x, uint32_t n_keys, const uint32_t *key, uint32_t n)
-{
-    uint32_t *fill;
-
-    x->at = calloc(n_keys + 2, sizeof(*x->at));
-    x->item = malloc((n + 1) * sizeof(*x->item));
-    fill = malloc((n_keys + 1) * sizeof(*fill));
-    if (x->at == NULL || x->item == NULL || fill == NULL) {
-        free(fill);
-        return false;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        if (key[i] != GR_NONE)
-            x->at[key[i] + 1]++;
-    for (uint32_t k = 0; k < n_keys; k++)
-        x->at[k + 1] += x->at[k];
-    memcpy(fill, x->at, n_keys * sizeof(*fill));
-    for (uint32_t i = 0; i < n; i++)
-        if (key[i] != GR_NONE)
-            x->item[fill[key[i]]++] = i;
-    free(fill);
-    return true;
-}
-
-void gr_index_deinit(struct gr_index *x)
-{
-    free(x->at);
-    free(x->item);
-    memset(x, 0, sizeof(*x));
-}
-
 static bool is_skip(const struct maker *k, const struct gr_nedge *e)
 {
-    if (e->rule == GR_NONE)
-        return e->lo > e->hi;
-    return e->min == 0 || k->nullable[e->rule];
-}
-
-/* ------------------------------------------------------------- what may be empty */
-
-struct backwards {
-    struct gr_index by_to, by_rule;
-    uint32_t *todo, n_todo, *rule_of;
-    bool *ends;
-};
-
-static void may_end(struct backwards *w, uint32_t s)
-{
-    if (w->ends[s])
-        return;
-    w->ends[s] = true;
-    w->todo[w->n_todo++] = s;
-}
-
-/* Backwards from every rule's end over what reads nothing. */
-static void spread(struct maker *k, struct backwards *w)
-{
-    struct gr_build *b = k->b;
-
-    for (uint32_t r = 0; r < b->rule.n; r++) {
-        w->rule_of[gr_rule(b, r)->start] = r;
-        may_end(w, gr_rule(b, r)->accept);
-    }
-    while (w->n_todo > 0) {
-        uint32_t s = w->todo[--w->n_todo], r = w->rule_of[s];
-
-        for (uint32_t i = w->by_to.at[s]; i < w->by_to.at[s + 1]; i++)
-            if (is_skip(k, &k->edge[w->by_to.item[i]]))
-                may_end(w, k->edge[w->by_to.item[i]].from);
-        if (r == GR_NONE)
-            continue;
-        k->nullable[r] = true;
-        for (uint32_t i = w->by_rule.at[r]; i < w->by_rule.at[r + 1]; i++)
-            if (w->ends[k->edge[w->by_rule.item[i]].to])
-                may_end(w, k->edge[w->by_rule.item[i]].from);
-    }
-}
-
-static bool backwards_init(struct maker *k, struct backwards *w, uint32_t *key)
-{
-    uint32_t n = k->b->nedge.n;
-
-    w->todo = malloc((k->b->n_states + 1) * sizeof(uint32_t));
-    w->rule_of = malloc((k->b->n_states + 1) * sizeof(uint32_t));
-    w->ends = calloc(k->b->n_states + 1, 1);
-    if (key == NULL || w->todo == NULL || w->rule_of == NULL || w->ends == NULL)
-        return false;
-    memset(w->rule_of, 0xff, (k->b->n_states + 1) * sizeof(uint32_t));
-    for (uint32_t i = 0; i < n; i++)
-        key[i] = k->edge[i].from;
-    if (!gr_index(&k->by_from, k->b->n_states, key, n))
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        key[i] = k->edge[i].to;
-    if (!gr_index(&w->by_to, k->b->n_states, key, n))
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        key[i] = k->edge[i].rule;
-    return gr_index(&w->by_rule, k->b->rule.n, key, n);
-}
-
-static void find_nullable(struct maker *k)
-{
-    uint32_t *key = malloc((k->b->nedge.n + 1) * sizeof(*key));
-    struct backwards w = {0};
-
-    if (backwards_init(k, &w, key))
-        spread(k, &w);
-    else
-        gr_fail(k->b, RC_NOMEM, "no memory for %u edges", k->b->nedge.n);
-    gr_index_deinit(&w.by_to);
-    gr_index_deinit(&w.by_rule);
-    free(w.todo);
-    free(w.rule_of);
-    free(w.ends);
-    free(key);
+    return gr_reads_nothing(e, k->nullable);
 }
 
 /* ------------------------------------------------------------------------ sets */
@@ -512,6 +399,13 @@ static uint32_t make_rule(struct maker *k, const struct gr_src *r)
     return at.state + r->start - r->first;
 }
 
+/* Some room at once: sets may be empty, and their address is taken. */
+static bool vec_room(struct gr_vec *v, size_t elem)
+{
+    v->cap = 64;
+    return (v->p = malloc(v->cap * elem)) != NULL;
+}
+
 static bool maker_init(struct maker *k, struct gr_build *b)
 {
     memset(k, 0, sizeof(*k));
@@ -521,7 +415,20 @@ static bool maker_init(struct maker *k, struct gr_build *b)
     k->nullable = calloc(b->rule.n + 1, 1);
     k->mark = calloc(b->n_states + 1, sizeof(*k->mark));
     k->hash = calloc(k->hash_mask + 1, sizeof(*k->hash));
-    return k->nullable != NULL && k->mark != NULL && k->hash != NULL;
+    return k->nullable != NULL && k->mark != NULL && k->hash != NULL &&
+           vec_room(&k->member, sizeof(uint32_t)) && vec_room(&k->tmp, sizeof(uint32_t));
+}
+
+/* Edges by the state they leave. */
+static void index_edges(struct maker *k)
+{
+    uint32_t n = k->b->nedge.n, *key = calloc(n + 1, sizeof(*key));
+
+    for (uint32_t i = 0; key != NULL && i < n; i++)
+        key[i] = k->edge[i].from;
+    if (key == NULL || !gr_index(&k->by_from, k->b->n_states, key, n))
+        gr_fail(k->b, RC_NOMEM, "no memory for %u edges", n);
+    free(key);
 }
 
 static void maker_deinit(struct maker *k)
@@ -556,7 +463,9 @@ void gr_prog_make(struct gr_build *b, struct wrk_gr_prog *p)
     if (!maker_init(&k, b) || (p->rule = calloc(b->rule.n + 1, sizeof(*p->rule))) == NULL)
         gr_fail(b, RC_NOMEM, "no memory for %u states", b->n_states);
     if (b->rc == RC_OK)
-        find_nullable(&k);
+        index_edges(&k);
+    if (b->rc == RC_OK)
+        gr_find_nullable(b, k.nullable);
     for (uint32_t r = 0; r < b->rule.n && b->rc == RC_OK; r++) {
         p->rule[r].start = make_rule(&k, gr_rule(b, r));
         p->rule[r].nullable = k.nullable[r];

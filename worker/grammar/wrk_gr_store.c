@@ -3,56 +3,13 @@
  * A program is found by its text; a mask by its program and where a run stands. Both
  * are counted in bytes and given up oldest first; what somebody uses stays. Nothing here
  * can change an answer: what is not found is computed again, to the same bits.
- * Tests: tests/worker/test_wrk_gr_run.c
+ * Tests: tests/worker/test_wrk_gr.c
  */
-#include "wrk_gr_impl.h"
+#include "wrk_gr_store.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define MASK_SLOTS 16384u /* chains of masks */
-#define PROG_SLOTS 1024u
-
-struct link {
-    struct link *prev, *next;
-};
-
-struct wrk_gr_entry { /* a mask */
-    struct link lru;  /* first */
-    struct wrk_gr_entry *chain;
-    struct wrk_gr_held *of;
-    uint64_t hash;
-    uint32_t refs, n_key, n;
-    bool list;
-    size_t bytes;
-    uint32_t *key;
-    uint64_t data[];
-};
-
-struct wrk_gr_held { /* a program */
-    struct link lru;
-    struct wrk_gr_held *chain;
-    struct wrk_gr_prog *prog;
-    enum wrk_gr_kind kind;
-    uint64_t hash;
-    uint32_t refs, n_masks;
-    size_t n_text, bytes;
-    char *text;
-    uint32_t *start, n_start; /* where every run begins, flat */
-};
-
-struct wrk_gr_store {
-    const struct wrk_gr_vocab *vocab;
-    struct gr_mach mach;
-    struct link masks, progs; /* rings: oldest first */
-    struct wrk_gr_entry *mask_slot[MASK_SLOTS];
-    struct wrk_gr_held *prog_slot[PROG_SLOTS];
-    size_t mask_bytes, prog_bytes;
-    uint64_t *bits;
-    uint32_t words[GR_SAVE_MAX];
-    struct wrk_gr_stats stats;
-};
 
 static uint64_t now_us(void)
 {
@@ -101,7 +58,7 @@ static void entry_free(struct wrk_gr_store *s, struct wrk_gr_entry *e)
     free(e);
 }
 
-static void masks_trim(struct wrk_gr_store *s)
+void gr_masks_trim(struct wrk_gr_store *s)
 {
     struct link *l = s->masks.next;
 
@@ -184,6 +141,21 @@ static enum rc mask_make(struct wrk_gr_store *s, struct wrk_gr_held *h, uint64_t
     return RC_OK;
 }
 
+enum rc gr_mask_get(struct wrk_gr_store *s, struct wrk_gr_held *h, uint32_t n_key,
+                    struct wrk_gr_entry **out, struct rc_err *err)
+{
+    uint64_t hash = hash_bytes(s->words, n_key * sizeof(*s->words), (uint64_t)(uintptr_t)h);
+
+    if ((*out = mask_find(s, h, hash, n_key)) == NULL) {
+        s->stats.mask_misses++;
+        return mask_make(s, h, hash, n_key, out, err);
+    }
+    s->stats.mask_hits++;
+    unlink_it(&(*out)->lru);
+    link_last(&s->masks, &(*out)->lru);
+    return RC_OK;
+}
+
 /* -------------------------------------------------------------------- programs */
 
 static void held_free(struct wrk_gr_store *s, struct wrk_gr_held *h)
@@ -235,7 +207,7 @@ static enum rc held_new(struct wrk_gr_store *s, struct wrk_gr_held **out, enum w
     if ((rc = wrk_gr_compile(&h->prog, kind, text, n, err)) != RC_OK)
         goto fail;
     gr_mach_reset(&s->mach, h->prog);
-    h->n_start = gr_mach_save(&s->mach, gr_mach_start(&s->mach), GR_INF, s->words);
+    h->n_start = gr_mach_save(&s->mach, gr_mach_start(&s->mach), GR_INF, GR_INF, s->words);
     if (s->mach.cut) {
         rc = rc_fail(err, RC_TOO_LARGE,
                      "the grammar can begin in more than %u ways at once: make its alternatives "
@@ -360,149 +332,4 @@ struct wrk_gr_stats wrk_gr_stats_get(const struct wrk_gr_store *s)
 
     out.bytes = s->mask_bytes + s->prog_bytes + (s->vocab != NULL ? s->vocab->bytes : 0);
     return out;
-}
-
-/* ------------------------------------------------------------------------ runs */
-
-static enum rc put_at(struct wrk_gr_run *r, const uint32_t *words, uint32_t n, struct rc_err *err)
-{
-    if (n > r->cap_at) {
-        uint32_t *p = realloc(r->at, (size_t)n * 2 * sizeof(*p));
-
-        if (p == NULL)
-            return rc_fail(err, RC_NOMEM, "place in a grammar");
-        r->at = p;
-        r->cap_at = n * 2;
-    }
-    memcpy(r->at, words, n * sizeof(*words));
-    r->n_at = n;
-    return RC_OK;
-}
-
-static void drop_mask(struct wrk_gr_run *r)
-{
-    if (r->mask == NULL)
-        return;
-    r->mask->refs--;
-    r->mask = NULL;
-    masks_trim(r->store);
-}
-
-enum rc wrk_gr_run_init(struct wrk_gr_run *r, struct wrk_gr_store *s, struct wrk_gr_held *h,
-                        struct rc_err *err)
-{
-    enum rc rc;
-
-    memset(r, 0, sizeof(*r));
-    if ((rc = put_at(r, h->start, h->n_start, err)) != RC_OK)
-        return rc;
-    r->store = s;
-    r->held = h;
-    return RC_OK;
-}
-
-enum rc wrk_gr_run_copy(struct wrk_gr_run *to, const struct wrk_gr_run *from, struct rc_err *err)
-{
-    enum rc rc;
-
-    if (to->store != NULL)
-        drop_mask(to);
-    if ((rc = put_at(to, from->at, from->n_at, err)) != RC_OK)
-        return rc;
-    to->store = from->store;
-    to->held = from->held;
-    if ((to->mask = from->mask) != NULL)
-        to->mask->refs++;
-    return RC_OK;
-}
-
-void wrk_gr_run_deinit(struct wrk_gr_run *r)
-{
-    if (r->store != NULL)
-        drop_mask(r);
-    free(r->at);
-    memset(r, 0, sizeof(*r));
-}
-
-enum rc wrk_gr_run_prepare(struct wrk_gr_run *r, struct rc_err *err)
-{
-    struct wrk_gr_store *s = r->store;
-    struct wrk_gr_entry *e;
-    uint64_t hash;
-    uint32_t n;
-    enum rc rc;
-
-    if (r->mask != NULL)
-        return RC_OK;
-    gr_mach_reset(&s->mach, r->held->prog);
-    n = gr_mach_save(&s->mach, gr_mach_load(&s->mach, r->at), s->vocab->longest + 1, s->words);
-    hash = hash_bytes(s->words, n * sizeof(*s->words), (uint64_t)(uintptr_t)r->held);
-    if ((e = mask_find(s, r->held, hash, n)) != NULL) {
-        s->stats.mask_hits++;
-        unlink_it(&e->lru);
-        link_last(&s->masks, &e->lru);
-    } else {
-        s->stats.mask_misses++;
-        if ((rc = mask_make(s, r->held, hash, n, &e, err)) != RC_OK)
-            return rc;
-    }
-    e->refs++;
-    r->mask = e;
-    masks_trim(s);
-    return RC_OK;
-}
-
-enum rc wrk_gr_run_mask(struct wrk_gr_run *r, struct wrk_gr_mask *out, struct rc_err *err)
-{
-    enum rc rc = wrk_gr_run_prepare(r, err);
-
-    if (rc != RC_OK)
-        return rc;
-    if (r->mask->n == 0)
-        return rc_fail(err, RC_UNSUPPORTED,
-                       "no token of this model can go on (or end) where the grammar stands");
-    out->n = r->mask->n;
-    out->ids = r->mask->list ? (const uint32_t *)r->mask->data : NULL;
-    out->bits = r->mask->list ? NULL : r->mask->data;
-    return RC_OK;
-}
-
-enum rc wrk_gr_run_accept_bytes(struct wrk_gr_run *r, const void *bytes, size_t n,
-                                struct rc_err *err)
-{
-    struct wrk_gr_store *s = r->store;
-    uint32_t set;
-
-    gr_mach_reset(&s->mach, r->held->prog);
-    set = gr_mach_load(&s->mach, r->at);
-    for (size_t i = 0; i < n; i++)
-        if ((set = gr_mach_move(&s->mach, set, ((const uint8_t *)bytes)[i])) == GR_DEAD)
-            return rc_fail(err, RC_INVALID, "the grammar does not allow byte %zu (0x%02x)", i,
-                           ((const uint8_t *)bytes)[i]);
-    drop_mask(r);
-    return put_at(r, s->words, gr_mach_save(&s->mach, set, GR_INF, s->words), err);
-}
-
-enum rc wrk_gr_run_accept(struct wrk_gr_run *r, int32_t token, struct rc_err *err)
-{
-    const struct wrk_gr_vocab *v = r->store->vocab;
-    uint32_t at, n;
-
-    if (token < 0 || (uint32_t)token >= v->n_vocab)
-        return rc_fail(err, RC_INVALID, "token %d, the vocabulary has %u", token, v->n_vocab);
-    at = v->text_at[token];
-    n = v->text_at[token + 1] - at;
-    if (n == 0)
-        return rc_fail(err, RC_INVALID, "token %d adds no text", token);
-    return wrk_gr_run_accept_bytes(r, v->text + at, n, err);
-}
-
-bool wrk_gr_run_may_end(const struct wrk_gr_run *r)
-{
-    return gr_saved_may_end(r->at);
-}
-
-bool wrk_gr_run_must_end(const struct wrk_gr_run *r)
-{
-    return gr_saved_must_end(r->at);
 }

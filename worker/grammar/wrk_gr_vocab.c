@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 1024u   /* bytes of a token that is looked at; longer ones are never allowed */
-#define WORK_MAX 4000000u /* nodes and places looked at for one mask: some 20 ms */
+#define WORK_MAX 2000000u /* nodes and places looked at for one mask: some 10 ms */
 
 /* ------------------------------------------------------------------------ trie */
 
@@ -85,7 +85,9 @@ static uint32_t plain_chars(const char *s, uint32_t n)
     while (at < n) {
         uint32_t c = gr_utf8(s, n, &at);
 
-        if (c == GR_NONE || c < 0x20 || c == '"' || c == '\\' || ++chars > GR_PLAIN_MAX)
+        /* the dot of an expression does not match U+2028 and U+2029 */
+        if (c == GR_NONE || c < 0x20 || c == '"' || c == '\\' || (c | 1) == 0x2029 ||
+            ++chars > GR_PLAIN_MAX)
             return 0;
     }
     return chars;
@@ -152,7 +154,7 @@ static bool build(struct wrk_gr_vocab *v)
     bool ok = w != NULL && chars != NULL;
 
     for (uint32_t t = 0; ok && t < v->n_vocab; t++) {
-        uint32_t len = v->text_at[t + 1] - v->text_at[t];
+        uint32_t len = v->text_at[t + 1] - v->text_at[t], begun;
 
         if (len == 0)
             continue;
@@ -162,6 +164,11 @@ static bool build(struct wrk_gr_vocab *v)
             v->most_plain = chars[t];
         if (len > v->longest)
             v->longest = len;
+        begun = 1; /* the character that it may begin inside of */
+        for (uint32_t i = 0; i < len; i++)
+            begun += ((unsigned char)w[n - 1].s[i] & 0xc0) != 0x80;
+        if (begun > v->most_chars)
+            v->most_chars = begun;
     }
     if (ok && n > 0)
         qsort(w, n, sizeof(*w), by_text);
