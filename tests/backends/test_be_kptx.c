@@ -11,6 +11,10 @@
 
 #include "be_kgen.h"
 
+#define LONG4(s) s s s s
+#define LONG_OUT LONG4(LONG4(LONG4(LONG4("x100,")))) "d1;\n"
+#define LONG(s) LONG4(LONG4(LONG4(LONG4(s)))) "%rd1;\n"
+
 static const struct {
     const char *what, *ptx, *want;
 } rows[] = {
@@ -33,6 +37,7 @@ static const struct {
     {"braces of vectors", "st.shared.v2.f32 [%rd1+16], {%f1, %f2};\n",
      "st.shared.v2.f32 [d1+16],{x1,x2};\n"},
     {"no end of line", "ret;", "ret;\n"},
+    {"a line as long as a warpgroup's product", LONG("%f100, "), LONG_OUT},
 };
 
 static void names_and_blanks(void **state)

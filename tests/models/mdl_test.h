@@ -81,8 +81,8 @@ static inline struct be_ctx *test_ctx(unsigned n_threads)
 }
 
 /* The bound f32 where products are exact, else that of tf32 (factors of products rounded to 11
- * bits) or of f16 (and what is kept between operations too). tf32: twice what
- * tests/golden/tf32_bounds.py says of the reference with its factors rounded so. */
+ * bits) or of f16 (and what is kept between operations too). Both: twice what
+ * tests/golden/compute_bounds.py says of the reference itself in that arithmetic. */
 static inline double test_tol(double f32, double tf32, double f16)
 {
     const char *c = getenv("INFERD_TEST_COMPUTE");

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""How far the references themselves move when their products round both factors to tf32.
+"""How far the references themselves move in less than f32.
 
-Prints the largest differences from cases.json that the golden tests look at; the bounds of `compute = tf32` in
-tests/models/test_mdl_*_golden.c are twice these. Needs torch and transformers; not part of ./tests/run.
+    compute_bounds.py [tf32|f16]
+
+tf32: their products round both factors to tf32. f16: weights and activations are halves, as PyTorch runs a model loaded in float16.
+Prints the largest differences from cases.json that the golden tests look at; the bounds of `compute = tf32` and `compute = f16` in
+tests/models/test_mdl_*_golden.c come from these. Needs torch and transformers; not part of ./tests/run.
 """
-import json, pathlib
+import json, pathlib, sys
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
@@ -20,20 +23,23 @@ def linear(self, x):
     return torch.nn.functional.linear(tf32(x), tf32(self.weight.detach()), self.bias)
 
 
-torch.nn.Linear.forward = linear
+F16 = sys.argv[1:] == ["f16"]
+DTYPE = torch.float16 if F16 else torch.float32
+if not F16:
+    torch.nn.Linear.forward = linear
 torch.set_grad_enabled(False)
 
 
 def gemma():
-    m = AutoModelForCausalLM.from_pretrained(HERE / "gemma3_text", dtype=torch.float32, attn_implementation="eager").eval()
+    m = AutoModelForCausalLM.from_pretrained(HERE / "gemma3_text", dtype=DTYPE, attn_implementation="eager").eval()
     logits = stream = 0.0
     for c in json.load(open(HERE / "gemma3_text/cases.json"))["logits"]:
         out = m(torch.tensor([c["ids"]]), output_hidden_states=True)
         for row in c["rows"]:
             for i, want in row["top"]:
-                logits = max(logits, abs(out.logits[0, row["pos"], i].item() - want))
+                logits = max(logits, abs(out.logits.float()[0, row["pos"], i].item() - want))
         for n, layer in enumerate(c["layers"][:-1]):
-            h = out.hidden_states[n + 1][0]
+            h = out.hidden_states[n + 1][0].float()
             pairs = [(h.norm().item(), layer["norm"]), (h[-1].norm().item(), layer["norm_last_pos"])]
             pairs += list(zip(h[-1].tolist(), layer["last_pos_first"]))
             stream = max([stream] + [abs(g - w) / (1 + abs(w)) for g, w in pairs])
@@ -41,10 +47,10 @@ def gemma():
 
 
 def bert():
-    m = AutoModel.from_pretrained(HERE / "minilm", dtype=torch.float32, attn_implementation="eager").eval()
+    m = AutoModel.from_pretrained(HERE / "minilm", dtype=DTYPE, attn_implementation="eager").eval()
     worst = {}
     for c in json.load(open(HERE / "minilm/cases.json"))["cases"]:
-        h = m(input_ids=torch.tensor([c["ids"]])).last_hidden_state[0]
+        h = m(input_ids=torch.tensor([c["ids"]])).last_hidden_state[0].float()
         mean = h.mean(0)
         for name, got, want in (("hidden", h.flatten(), c["hidden"]["first"]), ("cls", h[0], c["cls"]), ("mean", mean, c["mean"]),
                                 ("embedding", mean / mean.norm(), c["embedding"]), ("cls_embedding", h[0] / h[0].norm(), c["cls_embedding"])):
