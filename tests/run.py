@@ -7,6 +7,7 @@ Every case is counted: a cmocka test, a fuzz target, a case of a script. A thing
 reason, never passed. Logs: build/test-logs/.
 """
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -69,13 +70,13 @@ def run(cmd, log, timeout, env=None):
         return status, f.read()
 
 
-def build(preset):
+def build(preset, targets=()):
     if shutil.which("ccache") and "CMAKE_C_COMPILER_LAUNCHER" not in os.environ:
         os.environ["CMAKE_C_COMPILER_LAUNCHER"] = "ccache"
     begin = time.monotonic()
     status, text = run(["cmake", "--preset", preset], f"configure-{preset}", 300)
     if status == 0:
-        status, text = run(["cmake", "--build", "--preset", preset], f"build-{preset}", 1500)
+        status, text = run(["cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])], f"build-{preset}", 1500)
     if status != 0:
         errors = [line for line in text.splitlines() if "error" in line or "Error" in line][:10]
         T.fail(f"build {preset}", f"see build/test-logs/build-{preset}.log\n    " + "\n    ".join(errors))
@@ -153,7 +154,7 @@ def step_kernels():
 
 # Long runs of generated kernel text on the emulated device: the text carries the same checks in every preset, and the
 # backend's own tests (test_be_cuda_*, emu_test_mdl_bert_golden) are in every one. These are run by the unit step alone.
-EMULATED = "^(test_mdl_cuda_faults|emu_test_mdl_(gemma|bert|gemma_golden)|test_be_kconf_emu|test_be_kattn_(emu|packed)|test_be_klinear)$"
+EMULATED = "^(test_mdl_cuda_faults|emu_tf32_test_mdl_.*|emu_test_mdl_(gemma|bert|gemma_golden|gemma4_golden)|test_be_kconf_emu|test_be_kattn_(emu|packed)|test_be_klinear)$"
 
 
 def step_asan():
@@ -161,9 +162,14 @@ def step_asan():
         ctest("asan", ["-L", "unit|golden", "-E", EMULATED], "unit and golden (asan, ubsan)")
 
 
+# Programs with threads, each with a test of that name; nothing else is built under tsan.
+THREADED = "pool|thread|engine|wrk_serve|be_cpu"
+
+
 def step_tsan():
-    if build("tsan"):
-        ctest("tsan", ["-L", "unit", "-R", "pool|thread|engine|wrk_serve|be_cpu"], "threads (tsan)")
+    sources = [os.path.basename(p)[:-2] for p in glob.glob(os.path.join(ROOT, "tests", "*", "test_*.c"))]
+    if build("tsan", sorted(n for n in sources if re.search(THREADED, n))):
+        ctest("tsan", ["-L", "unit", "-R", THREADED], "threads (tsan)")
 
 
 def fuzz_one(src, t, seconds):
@@ -299,7 +305,7 @@ def main():
     p = argparse.ArgumentParser(prog="tests/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", help="comma list of steps: " + ", ".join(steps))
     p.add_argument("--match", help="end-to-end scripts whose name matches this regular expression")
-    p.add_argument("--fuzz-seconds", type=int, default=8, help="per target (default 8)")
+    p.add_argument("--fuzz-seconds", type=int, default=6, help="per target (default 6)")
     p.add_argument("--list", action="store_true", help="print the steps and stop")
     a = p.parse_args()
     if a.list:

@@ -69,7 +69,8 @@ struct gemma {
     struct be_tensor *tail_x, *tail_ple, *hidden, *logits;
     float *host_logits;         /* where the device's memory cannot be viewed */
     struct be_seq *tail_seqs;   /* [max_out] */
-    int32_t *tail_pos, *row_no; /* [max_out], [max_rows]: 0, 1, 2 ... */
+    int32_t *tail_pos, *row_no; /* [max_out], [max_rows]: 0, 1, 2 ..., see mdl_gemma_row_no */
+    uint32_t n_row_no;          /* of them that are written */
     int32_t *ple_ids;           /* [max_rows]: ids, pad where something was injected */
     struct gemma_draft *draft;  /* of a drafter, see mdl_gemma4_draft.c */
     struct gemma_layer layer[GEMMA_MAX_LAYERS];
@@ -88,6 +89,9 @@ struct gemma_rows {
 enum rc mdl_gemma_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_gemma_plan_layers(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err);
+/* 0, 1, 2 .. n - 1, n <= max_rows; written when first asked for. Of a decoder, not of its drafter.
+ */
+const int32_t *mdl_gemma_row_no(struct gemma *g, uint32_t n);
 /* Activations of the layers for so many rows; and their NULL-able parts. */
 enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_err *err);
 void mdl_gemma_free(struct mdl *m);

@@ -54,12 +54,14 @@ static enum rc values(struct mdl *m, struct gemma *g, struct gemma_layer *w,
 {
     const struct gemma_geo *geo = &g->geo[w->kind];
     struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones);
-    struct be_gather_args copy = {
-        .x = g->k[geo->buf], .rows = g->row_no, .n = r->n, .out = g->v[geo->buf]};
+    struct be_gather_args copy = {.x = g->k[geo->buf], .n = r->n, .out = g->v[geo->buf]};
     enum rc rc;
 
-    if (geo->k_eq_v && (rc = be_gather(m->be, &copy, err)) != RC_OK)
-        return rc;
+    if (geo->k_eq_v) {
+        copy.rows = mdl_gemma_row_no(g, r->n);
+        if ((rc = be_gather(m->be, &copy, err)) != RC_OK)
+            return rc;
+    }
     norm.theta = 0;
     norm.n_pairs = 0;
     return g->v_norm ? be_rope(m->be, &norm, err) : RC_OK;
@@ -191,7 +193,7 @@ enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32
                       struct rc_err *err)
 {
     struct be_rope_args norm = {.x = g->ple,
-                                .pos = g->row_no,
+                                .pos = mdl_gemma_row_no(g, n),
                                 .n = n,
                                 .n_heads = g->n_layers,
                                 .head_dim = g->d_ple,

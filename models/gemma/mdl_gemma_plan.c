@@ -362,19 +362,23 @@ enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, stru
     return g->v_norm ? fit_ones(m, g, err) : RC_OK;
 }
 
+/* Before the budgets have been asked: taken, not touched. */
 static enum rc host_arrays(struct gemma *g, struct rc_err *err)
 {
-    uint32_t i;
-
     g->tail_seqs = calloc(g->max_out, sizeof(*g->tail_seqs));
     g->tail_pos = calloc(g->max_out, sizeof(*g->tail_pos));
     g->row_no = calloc(g->max_rows, sizeof(*g->row_no));
     g->ple_ids = calloc(g->max_rows, sizeof(*g->ple_ids));
     if (!g->tail_seqs || !g->tail_pos || !g->row_no || !g->ple_ids)
         return rc_fail(err, RC_NOMEM, "no memory for the indices of %u rows", g->max_rows);
-    for (i = 0; i < g->max_rows; i++)
-        g->row_no[i] = (int32_t)i;
     return RC_OK;
+}
+
+const int32_t *mdl_gemma_row_no(struct gemma *g, uint32_t n)
+{
+    for (; g->n_row_no < n; g->n_row_no++)
+        g->row_no[g->n_row_no] = (int32_t)g->n_row_no;
+    return g->row_no;
 }
 
 enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err)
