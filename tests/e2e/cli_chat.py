@@ -379,6 +379,7 @@ def a_conversation_on_a_terminal():
         t.expect("turns    3")
         t.send("/clear\r")
         t.expect("forgot the conversation")
+        t.expect(">>> ")  # before it the kernel would take the line, and its erase is by bytes
         t.send("h\xe9llo\x7f\x7f\x7f\x7fi\r")
         t.expect("<hi>")
         equal(len(f.bodies[-1]["messages"]), 1, "a cleared conversation")
