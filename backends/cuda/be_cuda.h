@@ -96,13 +96,9 @@ struct be_kv {
 
 /* -------------------------------------------------------------- command list */
 
-/* A launch of fn or, when that is NULL, a call that puts its own work on the stream (a
- * library's product); it may be made while the stream is captured. */
 struct be_cuda_ctx;
-typedef enum rc be_cuda_call(struct be_cuda_ctx *c, const void *args, struct rc_err *err);
-struct be_cuda_cmd {
+struct be_cuda_cmd { /* a launch */
     struct be_cuda_fn *fn;
-    be_cuda_call *call;
     uint32_t args_at, args_bytes;
     struct be_kgrid grid;
     uint32_t pad;
@@ -349,9 +345,6 @@ void be_cuda_list_end(struct be_cuda_ctx *c);
 /* Appends a launch of f with its arguments; nothing when its grid is empty. */
 enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
                      struct rc_err *err);
-/* Appends a call; args, of at most 256 bytes, are copied. */
-enum rc be_cuda_push_call(struct be_cuda_ctx *c, be_cuda_call *call, const void *args,
-                          uint32_t n_bytes, enum be_kroute_kind route, struct rc_err *err);
 /* Launches f at once, past the list, and counts no dispatch: loading and trials. */
 enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
                     struct rc_err *err);

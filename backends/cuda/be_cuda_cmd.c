@@ -85,51 +85,33 @@ enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *arg
     return launch_one(c, f, &g, copy, err);
 }
 
-static enum rc append(struct be_cuda_ctx *c, struct be_cuda_cmd m, const void *args,
-                      const char *name, struct rc_err *err)
+enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
+                     struct rc_err *err)
 {
     struct be_cuda_list *l = &c->list;
+    struct be_cuda_cmd m = {.fn = f, .args_bytes = f->e->args_bytes, .args_at = l->args_used};
     uint32_t bytes = (m.args_bytes + 15) & ~15u;
+    enum rc rc;
 
+    if ((rc = shape(c, f, args, &m.grid, err)) != RC_OK || m.grid.x == 0 || m.grid.y == 0 ||
+        m.grid.z == 0)
+        return rc;
     if (l->n == BE_CUDA_CMDS || l->args_used + bytes > BE_CUDA_ARGS)
-        return rc_fail(err, RC_INTERNAL, "cuda: '%s' has no place in the list of commands", name);
-    m.args_at = l->args_used;
+        return rc_fail(err, RC_INTERNAL, "cuda: '%s' has no place in the list of commands",
+                       f->e->name);
     memset(l->args + l->args_used + bytes - 16, 0, 16);
     memcpy(l->args + l->args_used, args, m.args_bytes);
     l->cmd[l->n++] = m;
     l->args_used += bytes;
-    return RC_OK;
-}
-
-enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
-                     struct rc_err *err)
-{
-    struct be_cuda_cmd m = {.fn = f, .args_bytes = f->e->args_bytes};
-    enum rc rc;
-
-    if ((rc = shape(c, f, args, &m.grid, err)) != RC_OK || m.grid.x == 0 || m.grid.y == 0 ||
-        m.grid.z == 0 || (rc = append(c, m, args, f->e->name, err)) != RC_OK)
-        return rc;
     c->ks.dispatch[f->route]++;
     return RC_OK;
-}
-
-enum rc be_cuda_push_call(struct be_cuda_ctx *c, be_cuda_call *call, const void *args,
-                          uint32_t n_bytes, enum be_kroute_kind route, struct rc_err *err)
-{
-    enum rc rc =
-        append(c, (struct be_cuda_cmd){.call = call, .args_bytes = n_bytes}, args, "call", err);
-
-    if (rc == RC_OK)
-        c->ks.dispatch[route]++;
-    return rc;
 }
 
 void be_cuda_pop(struct be_cuda_ctx *c, uint32_t n)
 {
     struct be_cuda_list *l = &c->list;
 
-    for (; n > 0; n--) { /* launches only: fusions take nothing else back */
+    for (; n > 0; n--) {
         l->n--;
         l->args_used = l->cmd[l->n].args_at;
         c->ks.dispatch[l->cmd[l->n].fn->route]--;
@@ -171,8 +153,7 @@ enum rc be_cuda_list_launch(struct be_cuda_ctx *c, struct rc_err *err)
     for (uint32_t i = 0; rc == RC_OK && i < l->n; i++) {
         const struct be_cuda_cmd *m = &l->cmd[i];
 
-        rc = m->fn ? launch_one(c, m->fn, &m->grid, l->args + m->args_at, err)
-                   : m->call(c, l->args + m->args_at, err);
+        rc = launch_one(c, m->fn, &m->grid, l->args + m->args_at, err);
     }
     return rc;
 }

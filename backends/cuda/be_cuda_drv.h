@@ -68,7 +68,7 @@ typedef struct cu_exec_s *cu_exec;
     X(1, launch, "cuLaunchKernel",                                                             \
       (cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_stream, \
        void **, void **))                                                                      \
-    X(0, tensor_map, "cuTensorMapEncodeTiled",                                                 \
+    X(1, tensor_map, "cuTensorMapEncodeTiled",                                                 \
       (void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const uint32_t *,    \
        const uint32_t *, int, int, int, int))                                                  \
     X(0, launch_ex, "cuLaunchKernelEx", (const void *, cu_fn, void **, void **))               \
@@ -116,7 +116,7 @@ enum rc be_cuda_nvrtc_build(const struct be_cuda_nvrtc *n, const char *src, cons
 
 struct kx_linear_wg;
 /* Fills the maps of a product's arguments (a->a whole, k a multiple of 8) for kernels that copy by the
- * device's own engine. Errors: RC_UNSUPPORTED the driver has none (before 12.0), RC_INTERNAL. */
+ * device's own engine. Errors: RC_INTERNAL the driver refuses a matrix. */
 enum rc be_cuda_maps(const struct be_cuda_drv *d, struct kx_linear_wg *a, struct rc_err *err);
 
 /* RC_OK, or the error by name and text with what was being done: 2 out of memory is RC_NOMEM,

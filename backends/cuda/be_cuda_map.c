@@ -27,10 +27,6 @@ enum rc be_cuda_maps(const struct be_cuda_drv *d, struct kx_linear_wg *a, struct
 {
     enum rc rc;
 
-    if (!d->tensor_map)
-        return rc_fail(err, RC_UNSUPPORTED,
-                       "the NVIDIA driver has no cuTensorMapEncodeTiled (it "
-                       "came with 12.0)");
     if ((rc = map(d, &a->x, a->a.x, a->a.n, a->a.k, 128, err)) != RC_OK)
         return rc;
     for (kx_u i = 0; i < a->a.n_parts; i++)
