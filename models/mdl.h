@@ -47,8 +47,8 @@ struct mdl_info {
     bool can_generate, can_embed, has_chat_template;
     bool can_call_tools, can_think; /* in chat: mdl_chat_opts */
     bool can_draft;                 /* a drafter: only opens beside its target */
-    uint32_t ctx_tokens;       /* in force */
-    uint32_t train_ctx_tokens; /* claimed by the file */
+    uint32_t ctx_tokens;            /* in force */
+    uint32_t train_ctx_tokens;      /* claimed by the file */
     uint32_t embed_dim, vocab_size, n_layers, d_model;
     uint32_t max_input_tokens; /* encoders: specials included; else ctx_tokens */
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
@@ -93,6 +93,12 @@ const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
  * Source: engine.md 3.4. */
 uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
 
+/* A vector in a token's place (media), unscaled, as the layers see it; at most one a row. */
+struct mdl_soft {
+    uint32_t row;   /* of the pass; an id must stand there all the same, any of the vocabulary */
+    const float *x; /* [d_model], finite */
+};
+
 /* One pass over n_rows new tokens of n_seqs sequences (struct be_seq as in be.h;
  * pages must already be assigned). out_rows[n_out] are the rows whose logits are
  * wanted, n_out <= max_out (prompt logprobs: several passes of max_out rows, the
@@ -101,10 +107,6 @@ uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
  * *logits: [n_out, vocab_size] f32, borrowed until the next pass. n_out may be 0.
  * logits NULL: they stay where they were computed, for mdl_sample and mdl_logits.
  * Allocates nothing. */
-struct mdl_soft { /* a vector in a token's place (media): unscaled, as the layers see it */
-    uint32_t row; /* of the pass; its id is a placeholder and must be in the vocabulary */
-    const float *x; /* [d_model], finite */
-};
 struct mdl_batch {
     uint32_t n_rows, n_seqs, n_out;
     const int32_t *ids;

@@ -195,6 +195,10 @@ enum rc mdl_gemma4_from_hf(struct gemma *g, const json_t *c, bool drafter, struc
         if ((rc = mdl_cfg_u32(c, CFG, numbers[i].key, numbers[i].min, numbers[i].max,
                               numbers[i].dflt, numbers[i].at, err)) != RC_OK)
             return rc;
+    /* the last layer is a full one; without its entry it would turn all pairs at a wrong pace */
+    if (!json_is_object(json_object_get(rope, "full_attention")))
+        return rc_fail_what(err, RC_FORMAT, "rope_parameters",
+                            CFG ": 'rope_parameters' has no object 'full_attention'");
     if ((rc = hf_refusals(g, c, err)) != RC_OK || (rc = hf_layers(g, c, drafter, err)) != RC_OK ||
         (rc = hf_heads(g, c, err)) != RC_OK ||
         (rc = read_rope(rope, "full_attention", 1e6, &g->geo[GEMMA_FULL], err)) != RC_OK ||
@@ -262,6 +266,8 @@ static enum rc gguf_model(struct mdl *m, struct gemma *g, struct rc_err *err)
     g->ple_vocab =
         t && t->n_dims == 2 && t->dims[0] <= 1u << 22 ? (uint32_t)t->dims[0] : m->info.vocab_size;
     g->tied = mdl_file_find(m->file, "output.weight") == NULL;
+    /* no key says it: models without per-layer embeddings have the mask "vision" (gemma.md 3.6) */
+    g->media_sees_all = g->d_ple == 0;
     mdl_gemma_gguf_eos(m);
     return RC_OK;
 }

@@ -33,8 +33,10 @@ enum rc mdl_gemma4_fold(struct gemma *g, const struct gemma_heads *p, struct rc_
         }
     }
     for (l = 0; l < GEMMA_KINDS; l++) /* a kind without layers: any sound numbers */
-        if (!seen[l])
-            g->geo[l].head_dim = g->geo[l].n_kv_heads = 2;
+        if (!seen[l]) {
+            g->geo[l].head_dim = 2;
+            g->geo[l].n_kv_heads = 1;
+        }
     return RC_OK;
 }
 

@@ -205,7 +205,8 @@ static void settle_arguments(struct g4_chat *c, json_t *fn, size_t i)
     if (json_is_string(a) && json_string_length(a) > 0) {
         parsed = json_loadb(json_string_value(a), json_string_length(a), 0, NULL);
         if (json_is_object(parsed)) {
-            json_object_set_new(fn, "arguments", parsed);
+            if (json_object_set_new(fn, "arguments", parsed) != 0)
+                c->rc = rc_fail(c->o.err, RC_NOMEM, "no memory for the arguments of a call");
             return;
         }
         json_decref(parsed);

@@ -404,7 +404,8 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
 
     if (!g)
         return rc_fail(err, RC_NOMEM, "no memory for a model");
-    m->state = g; /* freed by mdl_close */
+    m->state = g;             /* freed by mdl_close */
+    g->media_sees_all = true; /* tokens of a picture, gemma.md 2 */
     g->geo[GEMMA_FULL].factor = g->geo[GEMMA_SLIDING].factor = 1;
     rc = src->config ? from_hf(m, g, src, err) : from_gguf(m, g, err);
     if (rc != RC_OK)

@@ -77,6 +77,7 @@ static inline void check_greedy(struct mdl *m, const json_t *c, const int32_t *i
 
     assert_non_null(row);
     assert_true(json_array_size(want) > 0);
+    assert_int_equal(json_array_size(gaps), json_array_size(want));
     tpool_init(&pool, m);
     tseq_init(&s);
     feed(m, &pool, &s, ids, n, 1, row);
@@ -189,6 +190,7 @@ static inline void on_layer(void *user, uint32_t layer, const struct be_tensor *
     near(norm_of(buf + (size_t)(n - 1) * s->d, s->d), json_object_get(l, "norm_last_pos"),
          "norm at the end", layer);
     first = json_object_get(l, "last_pos_first");
+    assert_true(json_array_size(first) > 0);
     for (i = 0; i < json_array_size(first); i++)
         near(buf[(size_t)(n - 1) * s->d + i], json_array_get(first, i), "a value", layer);
     s->seen++;
@@ -205,7 +207,7 @@ static inline void check_layers(const char *path, const char *cases, uint32_t n_
     json_t *j = load_json(cases, "cases.json"), *list = json_object_get(j, "logits");
     static struct tpool pool;
     static struct tseq s;
-    size_t i;
+    size_t i, done = 0;
 
     o.max_seqs = o.batch_tokens;
     m = open_model(path, be, &o);
@@ -221,6 +223,7 @@ static inline void check_layers(const char *path, const char *cases, uint32_t n_
 
         if (!st.layers)
             continue;
+        done++;
         ids = ids_of(json_object_get(c, "ids"), &n);
         st.n_tok = n;
         assert_int_equal(json_array_size(st.layers), st.n_layers);
@@ -233,6 +236,7 @@ static inline void check_layers(const char *path, const char *cases, uint32_t n_
         assert_int_equal(st.whole, n > 1 ? n_whole : st.n_layers);
         free(ids);
     }
+    assert_true(done > 0);
     json_decref(j);
     mdl_close(&m);
 }

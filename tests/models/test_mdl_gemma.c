@@ -377,6 +377,7 @@ static void passes_over_the_limits_are_refused(void **s)
     struct be_seq q = {.n_rows = 1, .pages = {page, page}};
     struct mdl_batch ok = {
         .n_rows = 1, .n_seqs = 1, .n_out = 1, .ids = ids, .pos = pos, .seqs = &q, .out_rows = rows};
+    static const float soft[4096];
     const float *logits = NULL;
     struct mdl_batch b;
     struct rc_err e;
@@ -384,6 +385,8 @@ static void passes_over_the_limits_are_refused(void **s)
     need_ok(mdl_decode(m, &ok, &logits, err));
     b = ok, b.n_rows = 129;
     assert_int_equal(mdl_decode(m, &b, &logits, &e), RC_INVALID);
+    b = ok, b.n_soft = 1, b.soft = &(struct mdl_soft){.row = 0, .x = soft};
+    assert_int_equal(mdl_decode(m, &b, &logits, &e), RC_UNSUPPORTED); /* pictures see themselves */
     b = ok, b.n_rows = 0;
     assert_int_equal(mdl_decode(m, &b, &logits, &e), RC_INVALID);
     b = ok, b.n_out = 9;

@@ -328,6 +328,8 @@ static void refuses_by_name(void **s)
         {"per_layer_config", "{\"8\":{\"head_dim\":16}}", RC_FORMAT, "per_layer_config"},
         {"per_layer_config", "{\"x\":{}}", RC_FORMAT, "per_layer_config"},
         {"use_double_wide_mlp", "false", RC_FORMAT, "model.layers.5.mlp.gate_proj.weight"},
+        {"rope_parameters", "null", RC_FORMAT, "rope_parameters"},
+        {"rope_parameters", "{\"rope_type\":\"default\"}", RC_FORMAT, "rope_parameters"},
         {"rope_parameters", "{\"full_attention\":{\"rope_type\":\"yarn\"}}", RC_UNSUPPORTED,
          "full_attention"},
         {"rope_parameters",
