@@ -160,16 +160,16 @@ static enum rc add_part(struct wrk_engine *e, uint32_t i, uint32_t n, struct rc_
 {
     struct wrk_seq *s = &e->seq[i];
     struct be_seq *p = &e->part[e->n_parts];
-    enum rc rc = wrk_table_hold(&s->table, &e->pages, s->pos, n, err);
+    enum rc rc;
 
-    if (rc != RC_OK)
+    e->part_seq[e->n_parts++] = i; /* first: fail_pass ends those that are in the pass */
+    if ((rc = wrk_table_hold(&s->table, &e->pages, s->pos, n, err)) != RC_OK)
         return rc;
     p->row0 = e->n_rows;
     p->n_rows = n;
     p->pos0 = s->pos;
     for (uint32_t c = 0; c < e->pages.n_classes; c++)
         p->pages[c] = s->table.entry[c];
-    e->part_seq[e->n_parts++] = i;
     for (uint32_t r = 0; r < n; r++) {
         e->ids[e->n_rows] = wrk_seq_token(s, s->pos + r);
         e->pos[e->n_rows++] = (int32_t)(s->pos + r);

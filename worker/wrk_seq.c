@@ -144,7 +144,8 @@ static bool leads(const struct wrk_engine *e, uint64_t serial, uint32_t rows)
 static void begin(struct wrk_engine *e, struct wrk_seq *s, uint32_t lost)
 {
     s->begun = true;
-    if (s->counted) /* it was parked in between */
+    s->decoding = s->n_new > 0 && s->pos == s->n_fill; /* goes on where it was parked */
+    if (s->counted)                                    /* it was parked in between */
         return;
     s->counted = true;
     if (caches(e, &s->task->gen))
@@ -205,8 +206,6 @@ static enum rc take_pages(struct wrk_engine *e, struct wrk_seq *s, struct rc_err
         return rc;
     s->pos = s->n_kept = p.n * e->pages.page_tokens;
     s->begun = s->parked = s->decoding = false;
-    if (s->n_new > 0 && s->pos == s->n_fill)
-        s->decoding = true;
     return RC_OK;
 }
 
@@ -299,6 +298,7 @@ static void park(struct wrk_engine *e, struct wrk_seq *s)
     if (s->n_new > 0)
         s->n_fill = s->decoding ? s->pos : s->n_fill;
     wrk_table_close(&s->table, &e->pages);
+    wrk_radix_trim(&e->radix);
     s->pos = s->n_kept = 0;
     s->parked = true;
     s->decoding = false;

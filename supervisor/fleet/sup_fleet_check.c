@@ -213,6 +213,8 @@ static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const I
 
     if (d->n_prompt_token_ids > (model ? model->ctx_tokens : 0))
         return bad(err, "Done: more prompt tokens than the model takes");
+    if (d->prompt_tokens > (model ? model->ctx_tokens : 0))
+        return bad(err, "Done: more tokens in the prompt than the model takes");
     if (d->cached_tokens > d->prompt_tokens)
         return bad(err, "Done: more cached tokens than prompt tokens");
     for (uint32_t i = 0; a->finished && i < a->n; i++)

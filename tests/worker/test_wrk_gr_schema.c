@@ -215,7 +215,7 @@ static void hostile(void **state)
     double from;
 
     (void)state;
-    for (int kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         at = 0;
         if (kind == 0) /* depth */
             while (at + 20 < cap)
@@ -246,6 +246,28 @@ static void hostile(void **state)
                                       "\"#/$defs/d%d\"}]},",
                                       i, i + 1, i + 1);
             at += (size_t)sprintf(s + at, "\"d40\":{\"type\":\"null\"}}}");
+        }
+        if (kind == 5) { /* parts of one list, which may not become levels */
+            at = (size_t)sprintf(s, "{\"allOf\":[{\"items\":{}}");
+            for (int i = 0; i < 87000; i++)
+                at += (size_t)sprintf(s + at, ",{\"items\":%d}", i % 10);
+            at += (size_t)sprintf(s + at, "]}");
+        }
+        if (kind == 6) { /* values to be compared with each other */
+            at = (size_t)sprintf(s, "{\"allOf\":[");
+            for (int k = 0; k < 2; k++) {
+                at += (size_t)sprintf(s + at, "%s{\"enum\":[0", k > 0 ? "," : "");
+                for (int i = 0; i < 60000; i++)
+                    at += (size_t)sprintf(s + at, ",%d", 2 * i + k);
+                at += (size_t)sprintf(s + at, "]}");
+            }
+            at += (size_t)sprintf(s + at, "]}");
+        }
+        if (kind == 7) { /* one property, in many parts */
+            at = (size_t)sprintf(s, "{\"allOf\":[{}");
+            for (int i = 0; i < 24000; i++)
+                at += (size_t)sprintf(s + at, ",{\"properties\":{\"a\":{\"maxLength\":%d}}}", i);
+            at += (size_t)sprintf(s + at, "]}");
         }
         err = (struct rc_err)RC_ERR_INIT;
         from = seconds();

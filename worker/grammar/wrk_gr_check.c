@@ -264,32 +264,42 @@ static bool plain_byte(uint32_t c)
     return c >= 0x20 && c != '"' && c != '\\' && (c < 0x80 || (c >= 0xc2 && c <= 0xf4));
 }
 
-/* The state that every plain character leads to from s, GR_NONE: there is not one. */
-static uint32_t plain_target(const struct wrk_gr_prog *p, uint32_t s)
+static bool is_end(const struct wrk_gr_prog *p, uint32_t s)
+{
+    return p->state[s].final && p->state[s].n_edges == 0 && p->state[s].n_calls == 0;
+}
+
+/* The state that every plain character leads to from s, GR_NONE: there is not one, or
+ * neither a loop nor an end comes of it. */
+static uint32_t plain_target(struct gr_build *b, const struct wrk_gr_prog *p, uint32_t s)
 {
     uint32_t to = lead(p, s, 0x20, 0x21);
 
+    /* not worth the look, or too much of it */
+    if (to == GR_NONE || (to != s && !is_end(p, to) && lead(p, to, 0x20, 0x21) != to) ||
+        !gr_step(b, 64))
+        return GR_NONE;
+
     /* the same need: where a run may stand at s it may stand there */
-    return to != GR_NONE && p->state[to].need != GR_NONE && p->state[to].need == p->state[s].need &&
-                   all_to(p, s, to)
+    return p->state[to].need != GR_NONE && p->state[to].need == p->state[s].need && all_to(p, s, to)
                ? to
                : GR_NONE;
 }
 
-static void find_plain(struct wrk_gr_prog *p)
+static void find_plain(struct gr_build *b, struct wrk_gr_prog *p)
 {
     for (uint32_t s = 0; s < p->n_states; s++) {
         struct gr_state *st = &p->state[s];
-        uint32_t to = plain_target(p, s);
+        uint32_t to = plain_target(b, p, s);
 
         for (uint32_t i = 0; i < st->n_edges && !st->plain_out; i++)
             for (uint32_t c = p->edge[st->edge0 + i].lo; c <= p->edge[st->edge0 + i].hi; c++)
                 st->plain_out = st->plain_out || plain_byte(c);
         if (to == GR_NONE)
             continue;
-        if (to == s || plain_target(p, to) == to) /* a loop, or the way into one */
+        if (to == s || plain_target(b, p, to) == to) /* a loop, or the way into one */
             st->plain = GR_PLAIN_LOOP;
-        else if (p->state[to].final && p->state[to].n_edges == 0 && p->state[to].n_calls == 0)
+        else if (is_end(p, to))
             st->plain = GR_PLAIN_ONE;
     }
 }
@@ -313,5 +323,5 @@ void gr_check(struct gr_build *b, struct wrk_gr_prog *p)
                 "than %u rules",
                 GR_DEPTH);
     if (b->rc == RC_OK)
-        find_plain(p);
+        find_plain(b, p);
 }

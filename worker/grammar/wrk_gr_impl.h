@@ -24,6 +24,7 @@
 #define GR_DEPTH 256u         /* frames of a stack */
 #define GR_LEAST_MAX 1024u    /* bytes, as far as we count */
 #define GR_CONFIGS 512u       /* stacks of a set */
+#define GR_FAN 1024u          /* edges, and calls, of one place that could not be made determinate */
 #define GR_VISITS 4096u       /* places looked at to move by one byte */
 
 /* ---------------------------------------------------------------------- trees */

@@ -177,6 +177,7 @@ static void close_over(struct gr_mach *m)
             pop(m, at.frame);
         for (uint32_t i = 0; i < s->n_calls; i++)
             enter(m, s->call0 + i, at.frame);
+        m->work += s->n_calls;
     }
 }
 
@@ -226,6 +227,7 @@ uint32_t gr_mach_start(struct gr_mach *m)
 static uint32_t move(struct gr_mach *m, uint32_t set, uint8_t byte)
 {
     struct gr_set_at at = m->set[set];
+    uint64_t looked = 0;
 
     begin(m);
     for (uint32_t k = 0; k < at.n; k++) {
@@ -235,6 +237,7 @@ static uint32_t move(struct gr_mach *m, uint32_t set, uint8_t byte)
         for (uint32_t i = 0; i < s->n_edges; i++) {
             const struct gr_edge *e = &m->prog->edge[s->edge0 + i];
 
+            looked++;
             if (e->lo > byte)
                 break;
             if (e->hi >= byte)
@@ -242,7 +245,7 @@ static uint32_t move(struct gr_mach *m, uint32_t set, uint8_t byte)
         }
     }
     close_over(m);
-    m->work += 4 * m->n_seen; /* looking around costs more than looking up */
+    m->work += 4 * m->n_seen + looked / 8; /* looking around costs more than looking up */
     return intern(m);
 }
 

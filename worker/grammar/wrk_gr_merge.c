@@ -62,11 +62,14 @@ static bool put(struct sc *c, json_t *out, const char *key, json_t *v)
 }
 
 /* Values of a that b has too. */
-static json_t *common(json_t *a, json_t *b)
+static json_t *common(struct sc *c, json_t *a, json_t *b)
 {
-    json_t *out = json_array(), *x, *y;
+    json_t *out, *x, *y;
     size_t i, j;
 
+    if (!gr_step(c->b, (uint64_t)json_array_size(a) * json_array_size(b)))
+        return NULL;
+    out = json_array();
     json_array_foreach(a, i, x) json_array_foreach(b, j, y) if (json_equal(x, y))
     {
         json_array_append(out, x);
@@ -81,9 +84,9 @@ static json_t *as_list(json_t *v)
 }
 
 /* Types of both; an integer is a number. */
-static json_t *common_types(json_t *a, json_t *b)
+static json_t *common_types(struct sc *c, json_t *a, json_t *b)
 {
-    json_t *x = as_list(a), *y = as_list(b), *out = common(x, y), *v;
+    json_t *x = as_list(a), *y = as_list(b), *out = common(c, x, y), *v;
     size_t i;
 
     for (int turn = 0; turn < 2; turn++) {
@@ -106,9 +109,21 @@ static json_t *common_types(json_t *a, json_t *b)
     return out;
 }
 
-static json_t *both(json_t *a, json_t *b)
+/* What a and b say together. More parts make the list longer, never deeper: to free a deep value
+ * takes as many calls as it has levels. */
+static json_t *both(struct sc *c, json_t *a, json_t *b)
 {
-    return json_pack("{s:[O,O]}", "allOf", a, b);
+    json_t *list = json_object_size(a) == 1 ? json_object_get(a, "allOf") : NULL;
+
+    if (!json_is_array(list))
+        return json_pack("{s:[O,O]}", "allOf", a, b);
+    if (!gr_step(c->b, json_array_size(list)) || (list = json_copy(list)) == NULL)
+        return NULL;
+    if (json_array_append(list, b) != 0) {
+        json_decref(list);
+        return NULL;
+    }
+    return json_pack("{s:o}", "allOf", list);
 }
 
 static bool merge_properties(struct sc *c, json_t *out, json_t *a, json_t *b)
@@ -116,14 +131,17 @@ static bool merge_properties(struct sc *c, json_t *out, json_t *a, json_t *b)
     json_t *all = json_object(), *v, *old;
     const char *key;
 
-    if (all == NULL || json_object_update(all, a) != 0)
+    if (all == NULL || (gr_step(c->b, json_object_size(a)) && json_object_update(all, a) != 0))
         sc_fail(c, RC_NOMEM, "no memory for a schema");
     json_object_foreach(b, key, v)
     {
+        json_t *one;
+
         if (!gr_step(c->b, 2))
             break;
         old = json_object_get(all, key);
-        if (json_object_set_new(all, key, old != NULL ? both(old, v) : json_incref(v)) != 0)
+        one = old != NULL ? both(c, old, v) : json_incref(v);
+        if (one == NULL || json_object_set_new(all, key, one) != 0)
             sc_fail(c, RC_NOMEM, "no memory for a schema");
     }
     if (c->b->rc == RC_OK)
@@ -132,10 +150,14 @@ static bool merge_properties(struct sc *c, json_t *out, json_t *a, json_t *b)
     return false;
 }
 
-static json_t *joined(json_t *a, json_t *b)
+static json_t *joined(struct sc *c, json_t *a, json_t *b)
 {
-    json_t *out = json_copy(a), *v, *w;
+    json_t *out, *v, *w;
     size_t i, j;
+
+    if (!gr_step(c->b, (uint64_t)json_array_size(a) * json_array_size(b)))
+        return NULL;
+    out = json_copy(a);
 
     json_array_foreach(b, i, v)
     {
@@ -162,15 +184,15 @@ static bool merge_word(struct sc *c, json_t *out, const char *key, json_t *v, js
     if (json_equal(v, w))
         return true;
     if (strcmp(key, "type") == 0)
-        return put(c, out, key, common_types(v, w));
+        return put(c, out, key, common_types(c, v, w));
     if (strcmp(key, "enum") == 0)
-        return put(c, out, key, common(v, w));
+        return put(c, out, key, common(c, v, w));
     if (strcmp(key, "properties") == 0)
         return merge_properties(c, out, v, w);
     if (strcmp(key, "required") == 0)
-        return put(c, out, key, joined(v, w));
+        return put(c, out, key, joined(c, v, w));
     if (strcmp(key, "items") == 0)
-        return put(c, out, key, both(v, w));
+        return put(c, out, key, both(c, v, w));
     if (strncmp(key, "min", 3) == 0 || strncmp(key, "max", 3) == 0 ||
         strncmp(key, "exclusiveM", 10) == 0)
         return tighter(key, v, w) || put(c, out, key, json_incref(w));
@@ -293,10 +315,10 @@ static json_t *values(json_t *s)
     return v != NULL ? json_pack("[O]", v) : json_is_array(e) ? json_incref(e) : NULL;
 }
 
-static bool no_common_value(json_t *a, json_t *b)
+static bool no_common_value(struct sc *c, json_t *a, json_t *b)
 {
     json_t *x = values(a), *y = values(b), *z = NULL;
-    bool apart = x != NULL && y != NULL && (z = common(x, y)) != NULL && json_array_size(z) == 0;
+    bool apart = x != NULL && y != NULL && (z = common(c, x, y)) != NULL && json_array_size(z) == 0;
 
     json_decref(x);
     json_decref(y);
@@ -310,10 +332,12 @@ static unsigned type_of(const json_t *v);
 static bool values_of_other_types(struct sc *c, json_t *a, json_t *b)
 {
     json_t *list = values(a), *v;
-    bool apart = list != NULL && json_object_get(b, "type") != NULL;
+    bool apart =
+        list != NULL && json_object_get(b, "type") != NULL && gr_step(c->b, json_array_size(list));
+    unsigned types = apart ? sc_types(c, b) : 0;
     size_t i;
 
-    json_array_foreach(list, i, v) apart = apart && (type_of(v) & sc_types(c, b)) == 0;
+    json_array_foreach(list, i, v) apart = apart && (type_of(v) & types) == 0;
     json_decref(list);
     return apart;
 }
@@ -342,8 +366,12 @@ static bool objects_apart(struct sc *c, json_t *a, json_t *b, unsigned depth)
 {
     json_t *pa = json_object_get(a, "properties"), *pb = json_object_get(b, "properties"), *v;
     const char *key;
-    size_t i;
+    size_t i, names = json_object_size(pa) + json_object_size(pb) + 1,
+              asked = json_array_size(json_object_get(a, "required")) +
+                      json_array_size(json_object_get(b, "required")) + 1;
 
+    if (!gr_step(c->b, (uint64_t)names * asked))
+        return false;
     if (!open_object(a))
         json_array_foreach(json_object_get(b, "required"), i,
                            v) if (json_is_string(v) &&
@@ -378,7 +406,8 @@ bool sc_apart(struct sc *c, json_t *a, json_t *b, unsigned depth)
     b = follow(c, b);
     if (!gr_step(c->b, 10) || depth > 8 || !json_is_object(a) || !json_is_object(b))
         return false;
-    if (no_common_value(a, b) || values_of_other_types(c, a, b) || values_of_other_types(c, b, a))
+    if (no_common_value(c, a, b) || values_of_other_types(c, a, b) ||
+        values_of_other_types(c, b, a))
         return true;
     for (int turn = 0; turn < 2; turn++) {
         const char *word = turn ? "oneOf" : "anyOf";

@@ -14,8 +14,8 @@
 #define RULE_STATES 20000u  /* a rule may grow to, or to four times what it was */
 #define RULE_STEPS 1000000u /* and take so many steps, or 32 for each state it was */
 
-struct dset { /* a set of states of the first automaton, of one rule */
-    uint32_t first, n, id;
+struct dset {                    /* a set of states of the first automaton, of one rule */
+    uint32_t first, n, id, slot; /* slot: of the hash */
     bool start;
 };
 
@@ -120,12 +120,13 @@ static void rehash(struct maker *k)
         return;
     }
     for (uint32_t i = 0; i < k->set.n; i++) {
-        const struct dset *d = dset(k, i);
+        struct dset *d = dset(k, i);
         uint32_t at = hash_words((uint32_t *)k->member.p + d->first, d->n) & mask;
 
         while (h[at] != 0)
             at = (at + 1) & mask;
         h[at] = i + 1;
+        d->slot = at;
     }
     free(k->hash);
     k->hash = h;
@@ -155,7 +156,8 @@ static uint32_t intern(struct maker *k, bool start)
     if (s == NULL || d == NULL)
         return 0;
     *s = (struct gr_state){.need = GR_NONE};
-    *d = (struct dset){.first = k->member.n, .n = n, .id = k->state.n - 1, .start = start};
+    *d = (struct dset){
+        .first = k->member.n, .n = n, .id = k->state.n - 1, .slot = at, .start = start};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t *m = gr_push(k->b, &k->member, sizeof(*m), 8u << 20, "members of sets");
 
@@ -305,8 +307,9 @@ struct mark { /* where a rule's output began */
 
 static void sets_forget(struct maker *k)
 {
+    for (uint32_t i = 0; i < k->set.n; i++) /* not the whole hash: there may be many small rules */
+        k->hash[dset(k, i)->slot] = 0;
     k->set.n = k->member.n = 0;
-    memset(k->hash, 0, (k->hash_mask + 1u) * sizeof(*k->hash));
 }
 
 static void open_state(struct maker *k, uint32_t id, bool final)
@@ -372,6 +375,8 @@ static void flatten(struct maker *k, const struct gr_src *r)
         add_state(k, r->first + i);
         close_set(k);
         final = gather(k, k->tmp.p, k->tmp.n, r->accept);
+        if (k->byte.n > GR_FAN || k->call.n > GR_FAN)
+            gr_fail(k->b, RC_TOO_LARGE, "a place of it goes on in more than %u ways", GR_FAN);
         open_state(k, base + i, final && r->first + i != r->start);
         e = k->byte.p;
         for (uint32_t j = 0; j < k->byte.n; j++)

@@ -187,6 +187,7 @@ static uint32_t one_of_values(struct sc *c, json_t *s)
 {
     json_t *list = json_object_get(s, "enum"), *v = json_object_get(s, "const");
     size_t n = v != NULL ? 1 : json_array_size(list);
+    size_t cost = 1 + json_object_size(s) + json_array_size(json_object_get(s, "type"));
     struct gr_vec kids = {0};
     uint32_t node = 0;
 
@@ -202,7 +203,7 @@ static uint32_t one_of_values(struct sc *c, json_t *s)
         json_t *one = v != NULL ? v : json_array_get(list, i);
         uint32_t *p;
 
-        if (!sc_holds(c, s, one) || !gr_step(c->b, 1) ||
+        if (!gr_step(c->b, cost) || !sc_holds(c, s, one) ||
             (p = gr_push(c->b, &kids, sizeof(*p), GR_NODES_MAX, "tree nodes")) == NULL)
             continue;
         *p = sc_literal(c, one);
