@@ -21,7 +21,7 @@ import time
 
 import bench_common as b
 
-TYPES = {"270m": ["Q4_K_M"], "1b": ["Q4_K_M"], "4b": ["Q4_0", "Q4_K_M"], "tiny": ["Q4_0"]}
+TYPES = {"270m": ["Q4_K_M"], "1b": ["Q4_K_M"], "4b": ["Q4_0", "Q4_K_M"], "tiny": ["Q4_0"], "e2b": ["Q4_0"], "g4tiny": ["Q4_0"]}
 SHAPES = [(16, 512), (1, 32)]
 
 
@@ -33,7 +33,8 @@ def made(folder, script, name, *args):
 
 
 def weight_bytes(path):
-    """Bytes of all tensors of a GGUF file: each is read once per token (the table of a tied model as its head)."""
+    """Bytes of the tensors of a GGUF file that each token reads whole (the table of a tied model as its head): all, but for
+    Gemma 4's table of per-layer embeddings, of which a token takes one row."""
     widths = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
     with open(path, "rb") as f:
         def num(fmt):
@@ -58,10 +59,14 @@ def weight_bytes(path):
                 skip(kind, num("<Q"))
             else:
                 skip(kind)
+        at = {}
         for _ in range(n_tensors):
-            f.seek(num("<Q"), 1)
-            f.seek(8 * num("<I") + 12, 1)
-        return os.path.getsize(path) - -(-f.tell() // 32) * 32
+            name = f.read(num("<Q"))
+            f.seek(8 * num("<I") + 4, 1)
+            at[name] = num("<Q")
+        size = os.path.getsize(path) - -(-f.tell() // 32) * 32
+        rows = at.get(b"per_layer_token_embd.weight")
+        return size if rows is None else size - (min([o for o in at.values() if o > rows] + [size]) - rows)
 
 
 COPY = """
@@ -122,7 +127,7 @@ def decoders(a, rows, keep):
                 print(f"  {size} {kind}: pair {i + 1}/{a.runs}", file=sys.stderr)
             bw = [c for c in copy if c]
             bw = statistics.median(bw) if bw else None
-            name = f"Gemma 3 {size} {kind}"
+            name = f"Gemma {4 if size in ('e2b', 'g4tiny') else 3} {size} {kind}"
             dec, pre = med(o, "decode_tok_s"), med(o, "prefill_tok_s")
             rows.append((name + " decode", dec, med(p, "decode_tok_s"), "tok/s", dec * n_bytes / bw if bw else None))
             rows.append((f"{name} prefill {a.prompt}", pre, med(p, "prefill_tok_s"), "tok/s", None))

@@ -131,7 +131,8 @@ def kernels(r):
 def models(r):
     """C tests of models/ on the device: golden files, chunked = whole, alone = in a batch, quantized formats."""
     os.makedirs(os.path.join(ROOT, ".device", "tmp"), exist_ok=True)
-    for test in ("test_mdl_gemma_golden", "test_mdl_bert_golden", "test_mdl_gemma", "test_mdl_bert"):
+    for test in ("test_mdl_gemma_golden", "test_mdl_gemma4_golden", "test_mdl_bert_golden", "test_mdl_gemma", "test_mdl_gemma4",
+                 "test_mdl_gemma4_draft", "test_mdl_bert"):
         for compute in r.a.compute if "golden" in test else ["exact_f32"]:
             exe = r.exe(test)
             if not exe:

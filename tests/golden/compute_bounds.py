@@ -30,10 +30,10 @@ if not F16:
 torch.set_grad_enabled(False)
 
 
-def gemma():
-    m = AutoModelForCausalLM.from_pretrained(HERE / "gemma3_text", dtype=DTYPE, attn_implementation="eager").eval()
+def gemma(name):
+    m = AutoModelForCausalLM.from_pretrained(HERE / name, dtype=DTYPE, attn_implementation="eager").eval()
     logits = stream = 0.0
-    for c in json.load(open(HERE / "gemma3_text/cases.json"))["logits"]:
+    for c in json.load(open(HERE / name / "cases.json"))["logits"]:
         out = m(torch.tensor([c["ids"]]), output_hidden_states=True)
         for row in c["rows"]:
             for i, want in row["top"]:
@@ -43,7 +43,7 @@ def gemma():
             pairs = [(h.norm().item(), layer["norm"]), (h[-1].norm().item(), layer["norm_last_pos"])]
             pairs += list(zip(h[-1].tolist(), layer["last_pos_first"]))
             stream = max([stream] + [abs(g - w) / (1 + abs(w)) for g, w in pairs])
-    print(f"gemma3_text: logits {logits:.2g}, stream {stream:.2g} relative")
+    print(f"{name}: logits {logits:.2g}, stream {stream:.2g} relative")
 
 
 def bert():
@@ -58,5 +58,6 @@ def bert():
     print("minilm: " + ", ".join(f"{k} {v:.2g}" for k, v in worst.items()))
 
 
-gemma()
+gemma("gemma3_text")
+gemma("gemma4_text")
 bert()
