@@ -62,6 +62,11 @@
       "keep together, dealt out by use; 0 = all of each kv_mb that sequences leave")               \
     X(prompt_cache_min_tokens, U64, 64, 1, 1048576, "models", "prompts below this length are "     \
       "neither looked up nor kept")                                                                \
+    X(speculation, ENUM, "auto", "auto|off|lookup|mtp", 0, "models", "guess tokens ahead and check " \
+      "several in one pass, while that is faster: mtp = the drafter in the model's folder "         \
+      "'assistant', lookup = what followed the same tokens before, auto = mtp where there is one, " \
+      "else lookup; answers are the same")                                                         \
+    X(speculation_tokens, U64, 4, 1, 8, "models", "tokens guessed ahead for one answer")           \
     X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
     X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
       "the machine or cgroup")                                                                     \

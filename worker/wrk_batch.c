@@ -1,6 +1,7 @@
-/* wrk_batch.c - sequences, and the pass that moves all of them one step.
+/* wrk_batch.c - sequences, and the pass that moves all of them one step or more.
  *
- * A pass holds, in this order: one row of every decoding sequence, then chunks of
+ * A pass holds, in this order: one row of every decoding sequence and those of its
+ * drafts (wrk_ahead.c), then chunks of
  * prompts in what is left of batch_tokens - shared evenly, so that a short prompt
  * does not wait behind a long one, and bounded while others decode, so that their
  * gaps stay small (wrk_pace.h). Sequences are admitted fairly between tasks; which
@@ -21,23 +22,25 @@
 
 enum rc wrk_batch_init(struct wrk_engine *e, struct rc_err *err)
 {
-    uint32_t seqs = e->o.max_seqs, rows = e->o.batch_tokens;
+    uint32_t seqs = e->o.max_seqs, rows = e->o.batch_tokens, wants;
     enum rc rc;
 
     if (!e->info->can_generate)
         return RC_OK;
+    wants = e->max_wants = e->o.spec_most > 0 ? wrk_spec_rows(seqs) : seqs;
     e->seq = calloc(seqs, sizeof(*e->seq));
     e->ids = calloc(rows, sizeof(*e->ids));
     e->pos = calloc(rows, sizeof(*e->pos));
-    e->out_rows = calloc(seqs, sizeof(*e->out_rows));
+    e->out_rows = calloc(wants, sizeof(*e->out_rows));
     e->part = calloc(seqs, sizeof(*e->part));
     e->part_seq = calloc(seqs, sizeof(*e->part_seq));
-    e->want = calloc(seqs, sizeof(*e->want));
+    e->want = calloc(wants, sizeof(*e->want));
     if (e->seq == NULL || e->ids == NULL || e->pos == NULL || e->out_rows == NULL ||
         e->part == NULL || e->part_seq == NULL || e->want == NULL)
         return rc_fail(err, RC_NOMEM, "batch of %u rows, %u sequences", rows, seqs);
     if ((rc = wrk_sampler_init(&e->sampler, e->info->vocab_size, err)) != RC_OK ||
-        (rc = wrk_draws_init(&e->draws, e->o.mdl, seqs, err)) != RC_OK)
+        (rc = wrk_draws_init(&e->draws, e->o.mdl, wants, err)) != RC_OK ||
+        (rc = wrk_ahead_init(e, err)) != RC_OK)
         return rc;
     if ((rc = wrk_pages_init(&e->pages, mdl_kv(e->o.mdl), e->info->ctx_tokens, rows, err)) != RC_OK)
         return rc;
@@ -62,6 +65,7 @@ void wrk_batch_deinit(struct wrk_engine *e)
     free(e->want);
     wrk_sampler_deinit(&e->sampler);
     wrk_draws_deinit(&e->draws);
+    wrk_ahead_deinit(e);
     wrk_radix_deinit(&e->radix);
     wrk_pages_deinit(&e->pages);
 }
@@ -171,16 +175,29 @@ static enum rc add_part(struct wrk_engine *e, uint32_t i, uint32_t n, struct rc_
     for (uint32_t c = 0; c < e->pages.n_classes; c++)
         p->pages[c] = s->table.entry[c];
     for (uint32_t r = 0; r < n; r++) {
-        e->ids[e->n_rows] = wrk_seq_token(s, s->pos + r);
+        e->ids[e->n_rows] = s->decoding && r > 0 ? s->draft[r - 1] : wrk_seq_token(s, s->pos + r);
         e->pos[e->n_rows++] = (int32_t)(s->pos + r);
     }
     return RC_OK;
 }
 
-static void add_want(struct wrk_engine *e, uint32_t seq, uint32_t row, int32_t prompt_idx)
+static void add_want(struct wrk_engine *e, uint32_t seq, uint32_t row, int32_t prompt_idx,
+                     uint32_t ahead)
 {
-    e->want[e->n_wants] = (struct wrk_want){seq, prompt_idx};
+    e->want[e->n_wants] = (struct wrk_want){seq, prompt_idx, ahead};
     e->out_rows[e->n_wants++] = (int32_t)row;
+}
+
+/* The last token of an answer, and what may follow it. */
+static enum rc add_decoding(struct wrk_engine *e, uint32_t i, uint32_t n_draft, struct rc_err *err)
+{
+    struct wrk_seq *s = &e->seq[i];
+
+    s->n_drafted = (uint8_t)n_draft;
+    s->n_draft = 0;
+    for (uint32_t r = 0; r <= n_draft; r++)
+        add_want(e, i, e->n_rows + r, -1, r);
+    return add_part(e, i, 1 + n_draft, err);
 }
 
 static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t room_wants,
@@ -208,22 +225,26 @@ static enum rc add_prompt(struct wrk_engine *e, uint32_t i, uint32_t n, uint32_t
         uint32_t next = s->pos + r + 1;
 
         if (tell && next < g->n_prompt && next > s->n_told)
-            add_want(e, i, row0 + r, (int32_t)next);
+            add_want(e, i, row0 + r, (int32_t)next, 0);
         else if (next == g->n_prompt && s->n_new == 0)
-            add_want(e, i, row0 + r, -1);
+            add_want(e, i, row0 + r, -1, 0);
     }
     return RC_OK;
 }
 
 static enum rc build(struct wrk_engine *e, struct rc_err *err)
 {
-    uint32_t n_decode = 0, n_prompt = 0, room, most, share;
+    uint32_t n_decode = 0, n_prompt = 0, n_least = 0, room, most, share;
     enum rc rc;
 
     e->n_rows = e->n_parts = e->n_wants = 0;
     for (uint32_t i = 0; i < e->o.max_seqs; i++) /* before rows are counted: it may park some */
         if (e->seq[i].task != NULL && e->seq[i].decoding)
             wrk_seq_grow(e, &e->seq[i], 1);
+    for (uint32_t i = 0; i < e->o.max_seqs; i++) {
+        n_least += e->seq[i].task != NULL && e->seq[i].decoding;
+        e->seq[i].n_taken = 0;
+    }
     for (uint32_t i = 0; i < e->o.max_seqs; i++) {
         if (!wrk_seq_ready(e, &e->seq[i]))
             continue;
@@ -232,11 +253,13 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
             continue;
         }
         n_decode++;
-        add_want(e, i, e->n_rows, -1);
-        if ((rc = add_part(e, i, 1, err)) != RC_OK)
+        if ((rc = add_decoding(e, i, wrk_ahead_fit(e, &e->seq[i], e->n_rows + n_least), err)) !=
+            RC_OK)
             return rc;
+        n_least--; /* rows that those behind it need */
     }
     e->n_decoding = n_decode;
+    e->n_decode_rows = e->n_rows;
     if (n_prompt == 0)
         return RC_OK;
     room = e->o.batch_tokens - e->n_rows;
@@ -252,7 +275,7 @@ static enum rc build(struct wrk_engine *e, struct rc_err *err)
         if (n_prompt-- == of) /* the next pass begins with the prompt after this one */
             e->turn = i + 1;
         /* each later prompt may end in this pass and then wants a row too */
-        free_wants = e->o.max_seqs - e->n_wants - n_prompt;
+        free_wants = e->max_wants - e->n_wants - n_prompt;
         if (n_prompt == 0)
             share = room;
         if ((rc = add_prompt(e, i, share < room ? share : room, free_wants, err)) != RC_OK)
@@ -274,6 +297,8 @@ static enum rc send_done(struct wrk_engine *e, const struct wrk_task *t, struct 
     d.prompt_tokens = g->n_prompt;
     d.completion_tokens = g->n_tokens;
     d.cached_tokens = g->n_cached;
+    d.accepted_drafts = g->n_right;
+    d.rejected_drafts = g->n_wrong;
     d.queue_us = g->start_us - t->arrive_us;
     d.prefill_us = g->first_us - g->start_us;
     d.decode_us = now - g->first_us;
@@ -343,6 +368,8 @@ static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *
     if (s->counts.slot != NULL)
         wrk_counts_add(&s->counts, token, true);
     s->answer[s->n_new++] = token;
+    s->n_taken++;
+    s->last_row = k;
     wrk_out_push(&s->out, token, *end, logprob, top);
     return RC_OK;
 }
@@ -429,9 +456,11 @@ static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err 
     for (uint32_t k = 0; k < e->n_parts; k++) {
         struct wrk_seq *s = &e->seq[e->part_seq[k]];
 
-        s->pos += e->part[k].n_rows;
-        if (s->decoding)
+        if (s->decoding) {
+            s->pos++; /* and one for each draft that proves right */
             continue;
+        }
+        s->pos += e->part[k].n_rows;
         e->n_prefill += e->part[k].n_rows;
         wrk_seq_filled(e, s);
     }
@@ -442,6 +471,13 @@ static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err 
 
         if (s->task == NULL)
             continue; /* ended by an earlier row of this pass */
+        if (w->ahead > 0 && !wrk_ahead_right(e, s, k))
+            continue;
+        if (w->ahead > 0) {
+            s->pos++;
+            s->task->gen.n_right++;
+            e->spec.n_accepted++;
+        }
         if (w->prompt_idx < 0)
             rc = finish_row(e, s, logits, k, err);
         else if ((rc = tell_prompt(e, s, (uint32_t)w->prompt_idx, logits, k, err)) == RC_OK &&
@@ -471,6 +507,7 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
     const float *logits = NULL;
     struct mdl_batch b;
     uint64_t begun;
+    enum rc rc;
 
     if (e->n_seqs == 0)
         return RC_OK;
@@ -492,6 +529,8 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
     if (mdl_decode(e->o.mdl, &b, e->draws.any ? NULL : &logits, &why) != RC_OK ||
         (e->draws.any && wrk_draws_run(&e->draws, e->o.mdl, e->n_wants, &why) != RC_OK))
         return fail_pass(e, &why, err);
-    wrk_pace_pass(&e->pace, wrk_now_us() - begun, e->n_decoding, e->n_rows - e->n_decoding);
-    return consume(e, logits, err);
+    begun = wrk_now_us() - begun;
+    wrk_pace_pass(&e->pace, begun, e->n_decoding, e->n_rows - e->n_decode_rows);
+    rc = consume(e, logits, err);
+    return rc == RC_OK ? wrk_ahead_next(e, begun, err) : rc;
 }

@@ -437,6 +437,7 @@ static enum rc run(struct bench *b, int root_fd, enum wrk_sandbox_mode mode, jso
         .max_seqs = b->seqs > WRK_SEQS_DEFAULT ? (uint32_t)b->seqs : WRK_SEQS_DEFAULT,
         .batch_tokens = (uint32_t)b->batch_tokens,
         .kv_bytes = b->kv_mb << 20,
+        .spec = WRK_SPEC_OFF,
         .seal = mode == WRK_SANDBOX_STRICT,
     };
     struct rc_err why = RC_ERR_INIT;

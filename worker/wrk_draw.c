@@ -14,7 +14,8 @@ enum rc wrk_draws_init(struct wrk_draws *d, const struct mdl *mdl, uint32_t cap,
     d->on = calloc(cap, sizeof(*d->on));
     d->id = calloc(cap, sizeof(*d->id));
     d->before = calloc(cap, sizeof(*d->before));
-    if (d->row == NULL || d->on == NULL || d->id == NULL || d->before == NULL)
+    d->after = calloc(cap, sizeof(*d->after));
+    if (d->row == NULL || d->on == NULL || d->id == NULL || d->before == NULL || d->after == NULL)
         return rc_fail(err, RC_NOMEM, "draws of %u rows", cap);
     return RC_OK;
 }
@@ -25,6 +26,7 @@ void wrk_draws_deinit(struct wrk_draws *d)
     free(d->on);
     free(d->id);
     free(d->before);
+    free(d->after);
     memset(d, 0, sizeof(*d));
 }
 
@@ -61,13 +63,14 @@ void wrk_draws_add(struct wrk_draws *d, uint32_t k, const struct wrk_gen *g, str
     if (!d->can || !fits(g))
         return;
     d->on[k] = d->any = true;
-    d->before[k] = *rng;
+    d->before[k] = d->after[k] = *rng;
     if (s->temperature == 0 || s->top_k == 1)
         return;
     d->row[k] = (struct be_sample_row){
         .temperature = s->temperature, .top_p = s->top_p, .min_p = s->min_p, .top_k = s->top_k};
     /* 24 bits, rounded down: a float of all 53 might be 1 */
     d->row[k].u = (float)(floor(wrk_rng_unit(rng) * 0x1p24) * 0x1p-24);
+    d->after[k] = *rng;
 }
 
 enum rc wrk_draws_run(struct wrk_draws *d, struct mdl *mdl, uint32_t n, struct rc_err *err)
@@ -83,6 +86,7 @@ bool wrk_draws_take(struct wrk_draws *d, uint32_t k, struct wrk_rng *rng, int32_
         *rng = d->before[k];
         return false;
     }
+    *rng = d->after[k];
     *out = d->id[k];
     d->n_drawn++;
     return true;

@@ -416,6 +416,12 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.cancelled = e->n_cancelled;
     s.grammar = wrk_shapes_stats(&e->shapes, &grammar);
     s.device_sampled = e->draws.n_drawn;
+    s.spec_mode = e->spec.mode;
+    s.spec_passes = e->spec.n_passes;
+    s.spec_drafted = e->spec.n_drafted;
+    s.spec_accepted = e->spec.n_accepted;
+    s.spec_rests = wrk_spec_rests(&e->spec);
+    s.spec_gain = (float)wrk_spec_gain(&e->spec);
     s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
     s.kv_bytes = e->info->kv_bytes;
     s.workspace_bytes = be.workspace_bytes;

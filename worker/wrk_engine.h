@@ -23,6 +23,9 @@ struct wrk_engine_opts {
     uint32_t max_queue;        /* tasks held, running and waiting */
     uint64_t cache_bytes;      /* of KV pages the prompt cache may keep; 0 = none */
     uint32_t cache_min_tokens; /* prompts below this are neither looked up nor kept */
+    uint32_t spec_most;        /* drafts of a sequence in a pass, at most WRK_SPEC_MOST; 0 = none.
+                                  The model was opened with max_out = wrk_spec_rows(max_seqs) */
+    struct mdl *drafter; /* borrowed, opened beside mdl; NULL: what was said before is looked up */
     /* Reads what waits on the channel, called inside wrk_engine_step while a long
      * text is tokenized, so that cancels are heard; it may submit and cancel. Errors
      * end the worker, RC_AGAIN is none. NULL: nobody listens. */

@@ -15,6 +15,7 @@
 #include "wrk_radix.h"
 #include "wrk_sample.h"
 #include "wrk_shape.h"
+#include "wrk_spec.h"
 
 struct wrk_embed;
 
@@ -45,7 +46,12 @@ struct wrk_seq {
     uint32_t n_told;  /* prompt tokens whose log-probability was told */
     uint32_t n_new;   /* tokens sampled */
     int32_t *answer;  /* [max_new], n_new of them sampled; the last is not yet in the cache */
-    uint64_t awaits;  /* serial of who computes its prefix; 0 = nobody */
+    int32_t draft[WRK_SPEC_MOST];
+    uint8_t n_draft;            /* for the next pass */
+    uint8_t want_draft;         /* as many next time; 0 = not yet known */
+    uint8_t n_drafted, n_taken; /* of this pass: drafts in it, tokens taken from it */
+    uint32_t last_row;          /* wanted row of this pass that told its last token */
+    uint64_t awaits;            /* serial of who computes its prefix; 0 = nobody */
     uint32_t await_rows;
     struct wrk_table table;
     struct wrk_rng rng;
@@ -58,6 +64,7 @@ struct wrk_seq {
 struct wrk_want {
     uint32_t seq;
     int32_t prompt_idx; /* >= 0: echo: tells of prompt token prompt_idx; -1: sample */
+    uint32_t ahead;     /* drafts fed before it: it counts if all of them were right */
 };
 
 struct wrk_engine {
@@ -78,7 +85,12 @@ struct wrk_engine {
 
     /* one pass */
     struct wrk_pace pace;
-    uint32_t n_decoding; /* of its rows */
+    struct wrk_spec spec;
+    struct mdl_draft_seq *draft_seq; /* o.max_seqs, with a drafter */
+    int32_t *draft_ids;              /* [o.max_seqs, WRK_SPEC_MOST] */
+    uint64_t draft_us;               /* spent on drafts for the coming pass */
+    uint32_t max_wants;
+    uint32_t n_decoding, n_decode_rows; /* of its parts and rows */
     uint32_t n_rows, n_parts, n_wants;
     int32_t *ids, *pos, *out_rows;
     struct be_seq *part; /* o.max_seqs */
@@ -148,6 +160,16 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err);
 /* Frees the sequences of a task. */
 void wrk_batch_drop(struct wrk_engine *e, const struct wrk_task *t);
 bool wrk_batch_decoding(const struct wrk_engine *e);
+
+/* --- wrk_ahead.c: drafts for the next pass, and what they were worth */
+enum rc wrk_ahead_init(struct wrk_engine *e, struct rc_err *err);
+void wrk_ahead_deinit(struct wrk_engine *e);
+/* Drafts that fit into the coming pass beside n_rows rows. */
+uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows);
+/* Is the row of a draft right: were all before it, and is its input the token chosen? */
+bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t k);
+/* After a pass that took us: counts, and guesses for the next one. */
+enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, struct rc_err *err);
 
 /* --- wrk_embed.c */
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);

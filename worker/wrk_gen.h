@@ -35,6 +35,7 @@ struct wrk_gen {
     /* progress */
     uint32_t n_started, n_done, n_tokens;
     uint32_t n_cached;           /* prompt tokens that the prompt cache had */
+    uint32_t n_right, n_wrong;   /* drafts that were tokens of the answer, and those that were not */
     uint64_t start_us, first_us; /* 0 = not yet */
 };
 

@@ -7,8 +7,11 @@
  */
 #include "wrk_load.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "wrk_log.h"
 #include "wrk_sandbox.h"
 
 static const char *word(const char *s)
@@ -36,6 +39,44 @@ static enum rc kv_type(const char *s, bool device, struct mdl_opts *out, struct 
     return RC_OK;
 }
 
+/* The drafter's folder below the model's, -1 = none. */
+static enum rc find_drafter(int *fd, int root_fd, const struct wrk_load_opts *o, struct rc_err *err)
+{
+    *fd = -1;
+    if (o->spec == WRK_SPEC_OFF || o->spec == WRK_SPEC_LOOKUP)
+        return RC_OK;
+    *fd = openat(root_fd, WRK_DRAFTER_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0 && o->spec == WRK_SPEC_MTP)
+        return rc_fail_what(err, RC_NOT_FOUND, WRK_DRAFTER_DIR,
+                            "speculation is 'mtp', and the model's folder has no folder '%s' with "
+                            "its drafter: put it there, or set speculation to auto",
+                            WRK_DRAFTER_DIR);
+    return RC_OK;
+}
+
+static enum rc open_drafter(struct wrk_loaded *l, int fd, const struct wrk_load_opts *o,
+                            const struct mdl_opts *target, struct rc_err *err)
+{
+    const struct mdl_opts m = {.max_seqs = target->max_seqs,
+                               .weight_bytes = target->weight_bytes,
+                               .workspace_bytes = target->workspace_bytes,
+                               .progress = target->progress,
+                               .progress_user = target->progress_user};
+    struct rc_err why = RC_ERR_INIT;
+    enum rc rc = mdl_open_drafter(&l->drafter, fd, l->mdl, &m, &why);
+
+    if (rc == RC_OK)
+        return RC_OK;
+    rc_wrap(&why, "drafter in '%s'", WRK_DRAFTER_DIR);
+    if (o->spec == WRK_SPEC_MTP) {
+        if (err != NULL)
+            *err = why;
+        return rc;
+    }
+    wrk_log("speculation: no drafter, drafts are looked up: %s", why.msg);
+    return RC_OK;
+}
+
 enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts *o,
                  struct rc_err *err)
 {
@@ -59,25 +100,36 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
         .progress_user = o->user,
     };
     bool device = o->be != NULL;
+    int drafter_fd = -1;
     enum rc rc;
 
     l.be = o->be;
     if (l.batch_tokens < l.max_seqs) /* every sequence has a row in every pass */
         l.batch_tokens = l.max_seqs;
     m.max_seqs = l.max_seqs;
+    l.spec_most =
+        o->spec == WRK_SPEC_OFF ? 0 : bounded(o->spec_most, WRK_SPEC_DEFAULT, WRK_SPEC_MOST);
+    m.max_out = l.spec_most > 0 ? wrk_spec_rows(l.max_seqs) : 0;
     m.batch_tokens = l.batch_tokens;
     if ((rc = kv_type(o->kv_dtype, device, &m, err)) != RC_OK)
         goto out;
+    if ((rc = find_drafter(&drafter_fd, root_fd, o, err)) != RC_OK)
+        goto out;
+    m.drafted = drafter_fd >= 0;
     if (!device && (rc = be_ctx_new(&l.be, &be, err)) != RC_OK)
         goto out;
     if (o->seal && !device && (rc = wrk_sandbox_seal(err)) != RC_OK)
         goto out;
     if ((rc = mdl_open(&l.mdl, root_fd, l.be, &m, err)) != RC_OK)
         goto out;
+    if (drafter_fd >= 0 && (rc = open_drafter(&l, drafter_fd, o, &m, err)) != RC_OK)
+        goto out;
     be_ctx_seal(l.be);
     if (o->seal && device)
         rc = wrk_sandbox_seal_device(err);
 out:
+    if (drafter_fd >= 0)
+        close(drafter_fd);
     if (rc == RC_OK)
         *out = l;
     else
@@ -87,6 +139,7 @@ out:
 
 void wrk_unload(struct wrk_loaded *l)
 {
+    mdl_close(&l->drafter);
     mdl_close(&l->mdl);
     if (l->be != NULL)
         be_ctx_free(&l->be);

@@ -302,6 +302,7 @@ static void park(struct wrk_engine *e, struct wrk_seq *s)
     s->pos = s->n_kept = 0;
     s->parked = true;
     s->decoding = false;
+    s->n_draft = 0;
     s->awaits = 0;
     s->n_parked++;
     e->n_parked++;

@@ -165,6 +165,8 @@ static enum rc load(struct wrk *w, struct rc_err *why)
         .max_seqs = b->max_seqs,
         .ctx_tokens = b->ctx_tokens,
         .batch_tokens = b->batch_tokens,
+        .spec = (enum wrk_spec_mode)b->speculation,
+        .spec_most = b->speculation_tokens,
         .seal = w->o->sandbox == WRK_SANDBOX_STRICT,
         .progress = on_progress,
         .user = w,
@@ -175,6 +177,10 @@ static enum rc load(struct wrk *w, struct rc_err *why)
 
     if (rc != RC_OK)
         return rc;
+    if (b->speculation > WRK_SPEC_MTP || b->speculation_tokens > WRK_SPEC_MOST)
+        return rc_fail(why, RC_INVALID,
+                       "speculation %u with %u tokens, expected 0 to %u with at most %u",
+                       b->speculation, b->speculation_tokens, WRK_SPEC_MTP, WRK_SPEC_MOST);
     w->be = NULL; /* taken, whatever comes */
     if ((rc = wrk_load(&w->model, w->o->root_fd, &o, why)) != RC_OK)
         return rc;
@@ -184,6 +190,8 @@ static enum rc load(struct wrk *w, struct rc_err *why)
     e.be = w->model.be;
     e.cache_bytes = b->cache_bytes;
     e.cache_min_tokens = b->cache_min_tokens;
+    e.drafter = w->model.drafter;
+    e.spec_most = w->model.spec_most;
     e.max_seqs = w->model.max_seqs;
     e.batch_tokens = w->model.batch_tokens;
     return wrk_engine_new(&w->engine, &e, why);

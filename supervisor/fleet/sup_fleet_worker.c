@@ -155,6 +155,16 @@ static unsigned level_of(const char *word)
     return (unsigned)sup_level_parse(word);
 }
 
+static uint32_t speculation_of(const char *word)
+{
+    static const char *const words[] = {"auto", "off", "lookup", "mtp"};
+    uint32_t i = 0;
+
+    while (i < 3 && strcmp(word, words[i]) != 0)
+        i++;
+    return i;
+}
+
 static void send_hello_load(struct worker *w)
 {
     const struct sup_conf *c = w->f->conf;
@@ -174,6 +184,8 @@ static void send_hello_load(struct worker *w)
     b.max_queue = (uint32_t)c->max_queue;
     b.cache_bytes = w->cache_bytes = fleet_cache_first(w->f);
     b.cache_min_tokens = (uint32_t)c->prompt_cache_min_tokens;
+    b.speculation = speculation_of(c->speculation);
+    b.speculation_tokens = (uint32_t)c->speculation_tokens;
     h.version = IPC_VERSION;
     h.budgets = &b;
     h.log_level = level_of(c->log_level);

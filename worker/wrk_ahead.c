@@ -1,0 +1,172 @@
+/* wrk_ahead.c - drafts for the next pass: from the drafter or the text so far.
+ *
+ * Guesses are made right after a pass, while the rows they start from are the model's
+ * last, and used in the next one as far as it has room. Always true: a sequence's
+ * position covers only rows whose token was chosen; a wrong draft's row is written over by
+ * the next pass; a drafter that fails is given up, never a request.
+ * Tests: tests/worker/test_wrk_spec.c
+ */
+#include <stdlib.h>
+
+#include "wrk_engine_impl.h"
+#include "wrk_log.h"
+
+enum rc wrk_ahead_init(struct wrk_engine *e, struct rc_err *err)
+{
+    uint32_t most = e->o.spec_most < WRK_SPEC_MOST ? e->o.spec_most : WRK_SPEC_MOST;
+
+    e->spec.most = most;
+    e->spec.mode = most == 0 ? WRK_SPEC_OFF : e->o.drafter != NULL ? WRK_SPEC_MTP : WRK_SPEC_LOOKUP;
+    if (e->spec.mode != WRK_SPEC_MTP)
+        return RC_OK;
+    e->draft_seq = calloc(e->o.max_seqs, sizeof(*e->draft_seq));
+    e->draft_ids = calloc((size_t)e->o.max_seqs * WRK_SPEC_MOST, sizeof(*e->draft_ids));
+    if (e->draft_seq == NULL || e->draft_ids == NULL)
+        return rc_fail(err, RC_NOMEM, "drafts of %u sequences", e->o.max_seqs);
+    return RC_OK;
+}
+
+void wrk_ahead_deinit(struct wrk_engine *e)
+{
+    free(e->draft_seq);
+    free(e->draft_ids);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows)
+{
+    uint32_t k = s->n_draft;
+
+    if (k == 0)
+        return 0;
+    /* a pass of k drafts may give k + 1 tokens; pages within the reservation only: nobody is
+     * parked for a guess */
+    k = least(k, s->task->gen.max_new - s->n_new - 1);
+    k = least(k, s->table.n_tokens - s->pos - 1);
+    k = least(k, e->pages.chunk - 1);
+    return least(k, e->o.batch_tokens > n_rows ? e->o.batch_tokens - n_rows : 0);
+}
+
+bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t k)
+{
+    return e->want[k].ahead == s->n_taken && s->answer[s->n_new - 1] == e->ids[e->out_rows[k]];
+}
+
+/* ----------------------------------------------------------- what drafts were worth */
+
+static void count(struct wrk_engine *e, uint64_t us)
+{
+    uint32_t n_drafted = 0, n_tokens = 0;
+
+    for (uint32_t k = 0; k < e->n_parts; k++) {
+        struct wrk_seq *s = &e->seq[e->part_seq[k]];
+
+        if (s->task == NULL || s->n_drafted == 0) { /* ended, or plain */
+            n_tokens++;
+            continue;
+        }
+        n_drafted += s->n_drafted;
+        n_tokens += s->n_taken;
+        s->task->gen.n_wrong += s->n_drafted - (s->n_taken - 1u);
+        s->want_draft = (uint8_t)wrk_spec_next(s->n_drafted, s->n_taken - 1u);
+        s->n_drafted = 0;
+    }
+    e->spec.n_drafted += e->n_decode_rows - e->n_decoding;
+    e->spec.n_passes += e->n_decode_rows > e->n_decoding;
+    if (e->n_rows == e->n_decode_rows)
+        wrk_spec_pass(&e->spec, us + e->draft_us, e->n_decoding, n_drafted, n_tokens);
+    e->draft_us = 0;
+}
+
+/* --------------------------------------------------------------------- guesses */
+
+static uint32_t wanted(const struct wrk_seq *s, uint32_t most)
+{
+    uint32_t k = s->want_draft > 0 ? least(s->want_draft, most) : most;
+
+    return least(k, s->task->gen.max_new - s->n_new - 1);
+}
+
+/* Did its last token come from this pass, and is there more to come? */
+static bool goes_on(const struct wrk_seq *s, uint32_t most)
+{
+    return s->task != NULL && s->decoding && s->n_taken > 0 && wanted(s, most) > 0;
+}
+
+static void look_up(struct wrk_seq *s, uint32_t most)
+{
+    const struct wrk_gen *g = &s->task->gen;
+    struct wrk_text t = {g->prompt.ids, s->answer, g->n_prompt};
+
+    s->n_draft = (uint8_t)wrk_spec_lookup(&t, g->n_prompt + s->n_new, wanted(s, most), s->draft);
+}
+
+static enum rc ask_drafter(struct wrk_engine *e, uint32_t most, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    uint32_t n = 0, k = 0;
+
+    for (uint32_t i = 0; i < e->o.max_seqs; i++) {
+        const struct wrk_seq *s = &e->seq[i];
+        struct mdl_draft_seq *d = &e->draft_seq[n];
+
+        if (!goes_on(s, most))
+            continue;
+        n++;
+        k = wanted(s, most) > k ? wanted(s, most) : k;
+        *d = (struct mdl_draft_seq){s->answer[s->n_new - 1], s->pos, s->last_row, {NULL}};
+        for (uint32_t c = 0; c < e->pages.n_classes; c++)
+            d->pages[c] = s->table.entry[c];
+    }
+    if (n == 0)
+        return RC_OK;
+    if (mdl_draft(e->o.drafter, e->draft_seq, n, k, e->draft_ids, &why) != RC_OK) {
+        enum rc lost = wrk_engine_lost(e, &why, err);
+
+        if (lost == RC_OK) {
+            e->spec.mode = WRK_SPEC_LOOKUP;
+            wrk_log("speculation: the drafter failed and is given up, drafts are looked up: %s",
+                    why.msg);
+        }
+        return lost;
+    }
+    for (uint32_t i = 0, at = 0; i < e->o.max_seqs; i++) {
+        struct wrk_seq *s = &e->seq[i];
+
+        if (!goes_on(s, most))
+            continue;
+        s->n_draft = (uint8_t)wanted(s, most);
+        for (uint32_t j = 0; j < s->n_draft; j++)
+            s->draft[j] = e->draft_ids[(size_t)at * k + j];
+        at++;
+    }
+    return RC_OK;
+}
+
+enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, struct rc_err *err)
+{
+    uint32_t n = 0, most;
+    uint64_t begun;
+    enum rc rc = RC_OK;
+
+    if (e->spec.mode == WRK_SPEC_OFF)
+        return RC_OK;
+    count(e, us);
+    for (uint32_t i = 0; i < e->o.max_seqs; i++)
+        n += e->seq[i].task != NULL && e->seq[i].decoding;
+    if ((most = wrk_spec_want(&e->spec, n)) == 0)
+        return RC_OK;
+    begun = wrk_now_us();
+    if (e->spec.mode == WRK_SPEC_MTP)
+        rc = ask_drafter(e, most, err);
+    else
+        for (uint32_t i = 0; i < e->o.max_seqs; i++)
+            if (goes_on(&e->seq[i], most))
+                look_up(&e->seq[i], most);
+    e->draft_us = wrk_now_us() - begun;
+    return rc;
+}
