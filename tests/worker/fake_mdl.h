@@ -35,7 +35,10 @@ struct mdl {
     struct mdl_tok tok;
     int32_t cache[BE_KV_CLASSES][FAKE_PAGES][FAKE_PAGE];
     float logits[64 * FAKE_VOCAB];
-    uint32_t max_seqs, batch_tokens;
+    uint32_t max_seqs, batch_tokens, max_out;
+    struct mdl *target;  /* of a drafter */
+    uint32_t wrong_of_8; /* a drafter: guesses that are wrong, of eight */
+    uint32_t n_draft_calls, n_row_wrong;
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
     bool fail_pass, fail_guard;
@@ -102,7 +105,7 @@ enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logit
     if (b->n_rows > m->most_rows)
         m->most_rows = b->n_rows;
     if (m->fail_pass || b->n_rows > m->batch_tokens || b->n_seqs > m->max_seqs ||
-        b->n_out > m->max_seqs)
+        b->n_out > (m->max_out > 0 ? m->max_out : m->max_seqs))
         return rc_fail(err, RC_INTERNAL, "pass of %u rows, %u sequences, %u out", b->n_rows,
                        b->n_seqs, b->n_out);
     for (uint32_t i = 0; i < b->n_seqs; i++) {
@@ -176,6 +179,55 @@ enum rc mdl_logits(struct mdl *m, uint32_t row, const float **out, struct rc_err
         return rc_fail(err, RC_INVALID, "row %u, the pass had %u", row, m->n_out);
     m->n_host_rows++;
     *out = m->logits + (size_t)row * FAKE_VOCAB;
+    return RC_OK;
+}
+
+struct fake_ahead {
+    struct fake_view view;
+    struct be_seq seq;
+    uint32_t n_cached;
+    int32_t tail[1 + MDL_DRAFT_MAX];
+};
+static inline int32_t fake_guessed(const void *user, uint32_t c, uint32_t p)
+{
+    const struct fake_ahead *a = user;
+
+    return p < a->n_cached ? fake_cached(&a->view, c, p)
+                           : a->tail[(p - a->n_cached) % (1 + MDL_DRAFT_MAX)];
+}
+
+/* What the target would say greedily, now and then something else. */
+enum rc mdl_draft(struct mdl *d, const struct mdl_draft_seq *seqs, uint32_t n, uint32_t k,
+                  int32_t *out, struct rc_err *err)
+{
+    struct mdl *m = d->target;
+    float x[FAKE_VOCAB];
+
+    d->n_draft_calls++;
+    if (d->fail_pass || k < 1 || k > MDL_DRAFT_MAX || n > m->max_seqs)
+        return rc_fail(err, RC_INTERNAL, "a draft of %u for %u sequences", k, n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct fake_ahead a = {.n_cached = seqs[i].n_cached, .tail = {seqs[i].token}};
+
+        memcpy(a.seq.pages, seqs[i].pages, sizeof(a.seq.pages));
+        a.view = (struct fake_view){m, &a.seq};
+        if (seqs[i].out_row >= m->n_out)
+            return rc_fail(err, RC_INVALID, "row %u of %u", seqs[i].out_row, m->n_out);
+        /* that row is the one of this sequence: it says what the cache says */
+        fake_row(m, fake_guessed, &a, seqs[i].n_cached, x);
+        d->n_row_wrong +=
+            memcmp(x, m->logits + (size_t)seqs[i].out_row * FAKE_VOCAB, sizeof(x)) != 0;
+        for (uint32_t j = 0; j < k; j++) {
+            int best = 0;
+
+            fake_row(m, fake_guessed, &a, seqs[i].n_cached + 1 + j, x);
+            for (int v = 0; v < FAKE_VOCAB; v++)
+                best = x[v] > x[best] ? v : best;
+            if (fake_mix(seqs[i].n_cached + j, 77) % 8 < d->wrong_of_8)
+                best = 3; /* which it never says */
+            out[(size_t)i * k + j] = a.tail[1 + j] = best;
+        }
+    }
     return RC_OK;
 }
 
