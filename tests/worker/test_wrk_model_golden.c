@@ -1,7 +1,8 @@
 /* test_wrk_model_golden.c - the real worker, strict sandbox, golden models.
  *
  * Greedy ids of the Gemma 3 golden equal the reference's; answers alone and beside
- * seven others have the same bits, cold, from the prompt cache and after a restart; so
+ * seven others have the same bits, cold, from the prompt cache, after a restart, and with
+ * tokens guessed ahead; so
  * have vectors; cancel, drain, probe and a missing model behave as docs/worker.md says.
  * INFERD_TEST_CONVERSATIONS=200 runs that many conversations instead of a few.
  */
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "worker/proc.h"
@@ -18,6 +20,7 @@
 #define EXE TEST_BUILD "/inferd-worker"
 #define GEMMA TEST_GOLDEN "/gemma3_text"
 #define GEMMA4 TEST_GOLDEN "/gemma4_text"
+#define GEMMA4_DRAFTED TEST_BUILD "/gemma4-drafted" /* with its drafter in assistant/ */
 #define MINILM TEST_GOLDEN "/minilm"
 #define N_GEN 32
 
@@ -75,6 +78,7 @@ static void ask(struct proc *p, uint64_t task, const json_t *kase, uint32_t max_
 
 /* Reads until n tasks have ended; answers by task number. Returns the prompt tokens
  * that came from the prompt cache. */
+static uint32_t n_right, n_wrong; /* guesses ahead in the answers collected */
 static uint32_t collect(struct proc *p, struct answer *a, uint32_t n)
 {
     uint32_t cached = 0;
@@ -94,6 +98,8 @@ static uint32_t collect(struct proc *p, struct answer *a, uint32_t n)
         } else if (f->body_case == IPC__FRAME__BODY_DONE) {
             a[f->task].done = true;
             cached += f->done->cached_tokens;
+            n_right += f->done->accepted_drafts;
+            n_wrong += f->done->rejected_drafts;
             n--;
         } else if (f->body_case == IPC__FRAME__BODY_ERROR) {
             fail_msg("task %d: %.*s", (int)f->task, (int)f->error->message.len,
@@ -269,7 +275,8 @@ static void next_prompts(struct talk *t, uint32_t n, uint32_t round, uint32_t k)
     }
 }
 
-static void conversations(const char *model)
+/* speculation: how the warm and the restarted worker guess ahead. */
+static void conversations(const char *model, uint32_t speculation)
 {
     const char *want = getenv("INFERD_TEST_CONVERSATIONS");
     uint32_t rounds = want != NULL ? ((uint32_t)atoi(want) + 7) / 8 : 1, hits = 0;
@@ -278,8 +285,11 @@ static void conversations(const char *model)
     struct proc cold, warm, again;
 
     rnd = 20261130;
+    n_right = n_wrong = 0;
     b.max_seqs = 1;
-    cold = start(model, &b); /* one by one, each prompt in one pass */
+    b.speculation = 1;
+    cold = start(model, &b); /* one by one, each prompt in one pass, a token a pass */
+    b.speculation = speculation;
     b.max_seqs = 8;
     b.batch_tokens = 48; /* chunks end anywhere; the window is 8 */
     b.cache_min_tokens = 32;
@@ -316,8 +326,68 @@ static void conversations(const char *model)
 static void conversations_cached_batched_and_restarted_as_cold(void **state)
 {
     (void)state;
-    conversations(GEMMA);
-    conversations(GEMMA4); /* layers that share keys, two head sizes */
+    conversations(GEMMA, 2);
+    assert_true(n_right + n_wrong > 0);
+    conversations(GEMMA4_DRAFTED, 3); /* layers that share keys, two head sizes, a drafter */
+    assert_true(n_right + n_wrong > 100);
+}
+
+/* 64 tokens guessed k at a time, at any temperature, and an end that comes by itself. */
+static void guessed_ahead_as_plain(void **state)
+{
+    static struct answer want[4], got[4];
+    static struct talk t[3];
+    Ipc__Budgets b = IPC__BUDGETS__INIT;
+
+    (void)state;
+    rnd = 7;
+    next_prompts(t, 3, 0, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        t[i].temperature = i == 2 ? 0.9f : 0;
+        t[i].max_new = N_GEN * 2;
+    }
+    for (uint32_t k = 0; k <= 8; k = k == 0 ? 1 : 2 * k) {
+        struct proc p;
+
+        b.speculation = k == 0 ? 1 : 3;
+        b.speculation_tokens = k;
+        p = start(GEMMA4_DRAFTED, &b);
+        memset(got, 0, sizeof(got));
+        n_right = n_wrong = 0;
+        for (uint32_t i = 0; i < 3; i++) { /* one after the other: trials end, passes are many */
+            say(&p, i + 1, &t[i], false);
+            collect(&p, got, 1);
+        }
+        assert_int_equal(proc_end(&p), 0);
+        if (k == 0)
+            memcpy(want, got, sizeof(want));
+        assert_int_equal(n_right + n_wrong > 0, k > 0);
+        for (uint32_t i = 1; i <= 3; i++) {
+            assert_int_equal(got[i].n, N_GEN * 2);
+            assert_memory_equal(got[i].ids, want[i].ids, sizeof(got[i].ids));
+            assert_memory_equal(got[i].lp, want[i].lp, sizeof(got[i].lp));
+        }
+    }
+}
+
+/* What asks for a drafter that is not there is refused, with the folder's name. */
+static void a_missing_drafter_is_named(void **state)
+{
+    Ipc__Budgets b = IPC__BUDGETS__INIT;
+    struct proc p;
+    Ipc__Frame *f;
+
+    (void)state;
+    b.speculation = 3;
+    assert_true(proc_start(&p, EXE, "strict", GEMMA4, false));
+    assert_true(proc_hello(&p, &b));
+    assert_true(proc_send_empty(&p, 0, IPC__FRAME__BODY_LOAD));
+    f = proc_want(&p, IPC__FRAME__BODY_ERROR);
+    assert_non_null(f);
+    assert_int_equal(f->error->code, RC_NOT_FOUND);
+    assert_non_null(strstr((char *)f->error->message.data, "assistant"));
+    ipc__frame__free_unpacked(f, NULL);
+    assert_int_equal(proc_wait(&p), 0);
 }
 
 /* Vectors of n texts in one request; out [n, 384] at most. */
@@ -439,6 +509,8 @@ int main(void)
         cmocka_unit_test(greedy_ids_equal_the_reference),
         cmocka_unit_test(beside_seven_others_as_alone),
         cmocka_unit_test(conversations_cached_batched_and_restarted_as_cold),
+        cmocka_unit_test(guessed_ahead_as_plain),
+        cmocka_unit_test(a_missing_drafter_is_named),
         cmocka_unit_test(cancel_and_drain),
         cmocka_unit_test(vectors_in_a_batch_equal_those_alone),
         cmocka_unit_test(a_probe_tells_and_loads_nothing),
@@ -452,6 +524,11 @@ int main(void)
     if (access(EXE, X_OK) != 0 || json_array_size(gemma_cases) == 0) {
         printf("skipped: needs %s and %s/cases.json\n", EXE, GEMMA);
         return 77;
+    }
+    if (system("rm -rf " GEMMA4_DRAFTED " && cp -r " GEMMA4 " " GEMMA4_DRAFTED
+               " && cp -r " TEST_GOLDEN "/gemma4_assistant " GEMMA4_DRAFTED "/assistant") != 0) {
+        printf("cannot make %s\n", GEMMA4_DRAFTED);
+        return 1;
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     json_decref(all);
