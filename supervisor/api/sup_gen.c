@@ -187,10 +187,12 @@ static void write_usage(struct sup_gen *g, struct sup_json *o)
     sup_json_fmt(o,
                  ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":"
                  "%llu,\"cached_prompt_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":"
-                 "%llu}}",
+                 "%llu},\"completion_tokens_details\":{\"accepted_prediction_tokens\":%llu,"
+                 "\"rejected_prediction_tokens\":%llu}}",
                  (unsigned long long)g->prompt_tokens, (unsigned long long)g->completion_tokens,
                  (unsigned long long)total, (unsigned long long)g->cached_tokens,
-                 (unsigned long long)g->cached_tokens);
+                 (unsigned long long)g->cached_tokens, (unsigned long long)g->right_drafts,
+                 (unsigned long long)g->wrong_drafts);
     sup_json_fmt(o,
                  ",\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f,"
                  "\"prefill_tokens_per_second\":%.2f,\"decode_tokens_per_second\":%.2f}",
@@ -293,6 +295,8 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
         g->prompt_tokens += d->prompt_tokens;
         g->completion_tokens += d->completion_tokens;
         g->cached_tokens += d->cached_tokens;
+        g->right_drafts += d->accepted_drafts;
+        g->wrong_drafts += d->rejected_drafts;
         /* prompts of one request run side by side */
         g->queue_us = max_u64(g->queue_us, d->queue_us);
         g->prefill_us = max_u64(g->prefill_us, d->prefill_us);

@@ -82,6 +82,7 @@ struct sup_gen {
     struct sup_choice news;      /* the lists of the chunk being written */
     struct sup_json *prompt_ids; /* per prompt */
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
+    uint64_t right_drafts, wrong_drafts; /* tokens guessed ahead */
     uint64_t queue_us, prefill_us, decode_us;
 };
 

@@ -217,6 +217,8 @@ static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const I
         return bad(err, "Done: more tokens in the prompt than the model takes");
     if (d->cached_tokens > d->prompt_tokens)
         return bad(err, "Done: more cached tokens than prompt tokens");
+    if (d->accepted_drafts > d->completion_tokens)
+        return bad(err, "Done: more accepted drafts than tokens");
     for (uint32_t i = 0; a->finished && i < a->n; i++)
         if (!(a->finished[i / 64] >> (i % 64) & 1))
             return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);

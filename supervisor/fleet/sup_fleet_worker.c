@@ -10,6 +10,7 @@
  * Tests: tests/supervisor/test_sup_fleet.c, tests/fault/ */
 #include "sup_fleet_impl.h"
 
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -294,6 +295,20 @@ void worker_use_none(struct worker *w)
     worker_grammars_none(w, model_of(w));
 }
 
+static void show_speculation(struct worker *w, const char *id, const Ipc__Stats *s)
+{
+    struct sup_metrics *m = w->f->metrics;
+    Ipc__Stats *old = &w->last_stats;
+    uint64_t wrong = s->spec_drafted > s->spec_accepted ? s->spec_drafted - s->spec_accepted : 0;
+
+    worker_rise(m, SUP_M_SPEC_PASSES, id, NULL, s->spec_passes, &old->spec_passes);
+    worker_rise(m, SUP_M_SPEC_TOKENS, id, "accepted", s->spec_accepted, &old->spec_accepted);
+    worker_rise(m, SUP_M_SPEC_TOKENS, id, "rejected", wrong, &old->spec_drafted);
+    sup_series_set(sup_series(m, SUP_M_SPEC_RESTING, id, NULL), s->spec_rests);
+    sup_series_set(sup_series(m, SUP_M_SPEC_GAIN, id, NULL),
+                   isfinite(s->spec_gain) && s->spec_gain > 0 ? (double)s->spec_gain : 0);
+}
+
 static void on_stats(struct worker *w, const Ipc__Stats *s)
 {
     struct sup_metrics *m = w->f->metrics;
@@ -315,6 +330,8 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
         worker_kernels(w, id, s->kernels);
     if (w->loaded && w->loaded->can_generate)
         worker_cache(w, id, s);
+    if (s->spec_mode > 1)
+        show_speculation(w, id, s);
     if (s->grammar)
         worker_grammars(w, id, s->grammar);
     old->steps = s->steps;

@@ -93,6 +93,14 @@
       "spent computing token masks")                                                               \
     X(GRAMMAR_BYTES, "inferd_grammar_bytes", GAUGE, "model", NULL, "memory of grammars, masks "    \
       "and the vocabulary's trie")                                                                 \
+    X(SPEC_PASSES, "inferd_speculation_passes_total", COUNTER, "model", NULL, "passes that "       \
+      "verified tokens guessed ahead")                                                             \
+    X(SPEC_TOKENS, "inferd_speculation_tokens_total", COUNTER, "model", "result", "tokens guessed "\
+      "ahead: accepted, rejected")                                                                 \
+    X(SPEC_RESTING, "inferd_speculation_resting", GAUGE, "model", NULL, "1 = switched itself off: "\
+      "plain decoding is faster now")                                                              \
+    X(SPEC_GAIN, "inferd_speculation_gain_ratio", GAUGE, "model", NULL, "time of a token without " \
+      "guesses over the time with them; 0 = not known yet")                                        \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
