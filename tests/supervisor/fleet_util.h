@@ -91,6 +91,7 @@ static inline struct sup_conf test_conf(void)
         .log_level = (char *)"info",
         .backend = (char *)"cpu",
         .kv_dtype = (char *)"f16",
+        .speculation = (char *)"auto",
         .cpu_level = (char *)"auto",
         .f32_gemm = (char *)"auto",
         .max_loaded_models = 10,

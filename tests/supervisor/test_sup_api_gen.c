@@ -281,7 +281,8 @@ static void test_chat_answer(void **state)
         "\"Hel\\\"lo\\n \xf0\x9f\x98\x80\",\"refusal\":null},\"logprobs\":null,"
         "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":10,"
         "\"completion_tokens\":2,\"total_tokens\":12,\"cached_prompt_tokens\":4,"
-        "\"prompt_tokens_details\":{\"cached_tokens\":4}},\"timings\":{\"queue_ms\":1.000,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"accepted_"
+        "prediction_tokens\":0,\"rejected_prediction_tokens\":0}},\"timings\":{\"queue_ms\":1.000,"
         "\"prefill_ms\":2.000,\"decode_ms\":4.000,\"prefill_tokens_per_second\":3000.00,"
         "\"decode_tokens_per_second\":500.00}}");
 }
@@ -321,12 +322,14 @@ static void test_chat_stream_two_choices_and_usage(void **state)
     fake_delta(0, 0, "a", 1);
     fake_delta(0, 1, "", 1);
     fake_done(0, 3, 2, 0);
-    assert_answer(ROLE(1) TEXT(1, "b") ROLE(0) TEXT(0, "a") END(0, "stop") END(1, "stop") CHUNK
-                  "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5,"
-                  "\"cached_prompt_tokens\":0,\"prompt_tokens_details\":{\"cached_tokens\":0}},"
-                  "\"timings\":{\"queue_ms\":1.000,\"prefill_ms\":2.000,\"decode_ms\":4.000,"
-                  "\"prefill_tokens_per_second\":1500.00,\"decode_tokens_per_second\":500.00}}\n\n"
-                  "data: [DONE]\n\n");
+    assert_answer(
+        ROLE(1) TEXT(1, "b") ROLE(0) TEXT(0, "a") END(0, "stop") END(1, "stop") CHUNK
+        "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5,"
+        "\"cached_prompt_tokens\":0,\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_"
+        "tokens_details\":{\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}},"
+        "\"timings\":{\"queue_ms\":1.000,\"prefill_ms\":2.000,\"decode_ms\":4.000,"
+        "\"prefill_tokens_per_second\":1500.00,\"decode_tokens_per_second\":500.00}}\n\n"
+        "data: [DONE]\n\n");
 }
 
 static void play_probs(unsigned ticket, uint32_t token, const char *piece, float lp, bool has,
