@@ -96,7 +96,8 @@ static const char *given(const char *s)
 }
 
 /* How the answer is told apart, by what was rendered and where the prompt ends. */
-static void set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl)
+static enum rc set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
+                        struct rc_err *err)
 {
     const struct mdl_info *info = mdl_info_get(mdl);
 
@@ -105,8 +106,12 @@ static void set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl
     g->talk.one_call = m->one_call;
     g->talk.within = WRK_MARK_NONE;
     if (!wrk_parse_on(&g->talk))
-        return;
+        return RC_OK;
     wrk_marks_find(&g->talk.marks, mdl_tok_get(mdl), info->vocab_size);
+    if (g->talk.calls && m->tool_choice != 0) { /* the call's mark is put for the model */
+        g->talk.within = WRK_MARK_CALL;
+        return mdl_ids_push(&g->prompt, g->talk.marks.id[WRK_MARK_CALL], err);
+    }
     for (size_t i = g->prompt.n; i > 0; i--) {
         enum wrk_mark k = wrk_marks_of(&g->talk.marks, g->prompt.ids[i - 1]);
 
@@ -114,8 +119,9 @@ static void set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl
             continue;
         if (k == WRK_MARK_CHANNEL)
             g->talk.within = k;
-        return;
+        break;
     }
+    return RC_OK;
 }
 
 static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
@@ -123,7 +129,8 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
 {
     struct mdl_chat_msg *msgs = calloc(m->n_messages + 1, sizeof(*msgs));
     const struct mdl_chat_opts opts = {.add_generation_prompt = true,
-                                       .thinking = m->thinking,
+                                       /* a call that must be made is not thought about */
+                                       .thinking = m->thinking && m->tool_choice == 0,
                                        .tools = optional(&m->tools),
                                        .n_tools = m->tools.len,
                                        .max_tokens = limit};
@@ -146,9 +153,7 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
     }
     rc = mdl_chat(mdl, msgs, m->n_messages, &opts, &g->prompt, err);
     free(msgs);
-    if (rc == RC_OK)
-        set_talk(g, m, mdl);
-    return rc;
+    return rc == RC_OK ? set_talk(g, m, mdl, err) : rc;
 }
 
 static enum rc too_long(size_t n, size_t limit, struct rc_err *err)

@@ -182,11 +182,6 @@ bool sup_tools_read(struct sup_gen *g, json_t *tools, json_t *choice, bool paral
     q->one_call = !parallel;
     if (!choice || word_is(choice, "auto"))
         return true;
-    if (word_is(choice, "required") || json_is_object(choice)) {
-        sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "tool_choice",
-                     "field 'tool_choice': only \"auto\" and \"none\" are supported");
-        return false;
-    }
     if (word_is(choice, "required")) {
         q->tool_choice = 1;
         return true;
