@@ -228,6 +228,15 @@ static bool name_char(char c)
            c == '.' || c == '-';
 }
 
+bool wrk_call_name_ok(const char *s, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n && name_char(s[at]))
+        at++;
+    return at == n && n > 0 && n <= WRK_CALL_NAME;
+}
+
 bool wrk_call_split(const char *raw, size_t n, size_t *name_at, size_t *n_name, size_t *body_at,
                     size_t *n_body)
 {
@@ -242,7 +251,7 @@ bool wrk_call_split(const char *raw, size_t n, size_t *name_at, size_t *n_name, 
         at++;
     *name_at = sizeof(head) - 1;
     *n_name = at - *name_at;
-    if (*n_name == 0 || *n_name > WRK_CALL_NAME || at + 1 >= n || raw[at] != '{' ||
+    if (!wrk_call_name_ok(raw + *name_at, *n_name) || at + 1 >= n || raw[at] != '{' ||
         raw[n - 1] != '}')
         return false;
     *body_at = at + 1;

@@ -49,7 +49,8 @@ const char *wrk_mark_word(enum wrk_mark m);
 #define WRK_CALL_JSON (512u << 10)  /* of its arguments as JSON */
 #define WRK_CALLS_MAX 64u           /* of one answer */
 #define WRK_CALL_NAME 64u           /* bytes of a name: letters, digits, _ . - */
-#define WRK_CALL_DEPTH 64u          /* objects and lists inside each other */
+#define WRK_CALL_DEPTH \
+    256u /* at least what a grammar of calls writes: objects and lists inside each other */
 
 /* How an answer is to be read. Zeroed: not at all. */
 struct wrk_talk {
@@ -98,6 +99,7 @@ void wrk_parse_bytes(struct wrk_parse *p, const char *s, size_t n); /* whole cha
 /* The answer is over. */
 void wrk_parse_end(struct wrk_parse *p);
 
+bool wrk_call_name_ok(const char *s, size_t n);
 /* Where a held call (without its marks) has its name and body; false: malformed. */
 bool wrk_call_split(const char *raw, size_t n, size_t *name_at, size_t *n_name, size_t *body_at,
                     size_t *n_body);

@@ -205,7 +205,7 @@ static void depth_is_bounded(void **state)
     char said[1024];
     (void)state;
 
-    for (unsigned depth = 62; depth <= 64; depth++) {
+    for (unsigned depth = WRK_CALL_DEPTH - 2; depth <= WRK_CALL_DEPTH; depth++) {
         struct wrk_talk talk;
         struct wrk_parse p;
         struct heard h;
@@ -219,7 +219,7 @@ static void depth_is_bounded(void **state)
         begin(&p, &talk, &h, WRK_MARK_NONE);
         feed(&p, said, 0);
         finish(&p, &h);
-        assert_int_equal(h.all[0], depth < 64 ? 'C' : 'T');
+        assert_int_equal(h.all[0], depth < WRK_CALL_DEPTH ? 'C' : 'T');
     }
 }
 

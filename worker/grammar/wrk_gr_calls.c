@@ -130,7 +130,8 @@ static uint32_t arguments(struct sc *c, json_t *params)
 {
     json_t *type = json_object_get(params, "type"), *mine = params;
 
-    if (params == NULL || json_is_null(params) || json_object_size(params) == 0)
+    if (params == NULL || json_is_null(params) ||
+        (json_is_object(params) && json_object_size(params) == 0))
         return gr_str(c->b, "{}");
     if (!json_is_object(params) ||
         (type != NULL &&
@@ -156,8 +157,8 @@ static uint32_t one_tool(struct sc *c, json_t *tool, size_t i)
     const char *name = json_string_value(json_object_get(fn, "name"));
     uint32_t node;
 
-    if (name == NULL) {
-        sc_fail(c, RC_INVALID, "tools[%zu] has no name", i);
+    if (name == NULL || !wrk_call_name_ok(name, strlen(name))) {
+        sc_fail(c, RC_INVALID, "tools[%zu] has no name of letters, digits, '_', '.' or '-'", i);
         return 0;
     }
     c->path = &here;
