@@ -61,7 +61,7 @@ void wrk_out_deinit(struct wrk_out *o)
     wrk_parse_deinit(&o->parse);
     o->think = o->calls = NULL;
     o->n_think = o->n_calls_bytes = 0;
-    o->n_calls = 0;
+    o->n_calls = o->n_think_tokens = 0;
     o->text = NULL;
     o->prob = NULL;
     o->top = NULL;
@@ -156,6 +156,7 @@ static size_t push_talk(struct wrk_out *o, int32_t token)
 {
     enum wrk_mark m = wrk_parse_mark_of(&o->parse, token);
     size_t before = o->n_fed;
+    bool thinks = wrk_parse_thinks(&o->parse);
     char piece[PIECE_MAX];
 
     if (m == WRK_MARK_NONE) {
@@ -168,6 +169,7 @@ static size_t push_talk(struct wrk_out *o, int32_t token)
             wrk_parse_bytes(&o->parse, "\xef\xbf\xbd", 3);
         wrk_parse_mark(&o->parse, m);
     }
+    o->n_think_tokens += thinks || wrk_parse_thinks(&o->parse);
     return o->n_fed - before;
 }
 
@@ -376,6 +378,7 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
     d.n_tokens = o->n_ids;
     d.reasoning.data = (uint8_t *)o->think;
     d.reasoning.len = o->n_think;
+    d.reasoning_tokens = o->n_think_tokens;
     if (o->n_calls == 0) {
         d.finish = finish == 1 && o->parse.n_calls > 0 ? 3 : finish;
         rc = send_delta(o, c, &d, err);
@@ -383,15 +386,17 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
         Ipc__Delta last = IPC__DELTA__INIT;
 
         last.finish = finish == 1 ? 3 : finish;
-        rc = n_text > 0 || d.n_probs > 0 || d.n_tokens > 0 || o->n_think > 0
-                 ? send_delta(o, c, &d, err)
-                 : RC_OK;
+        rc =
+            n_text > 0 || d.n_probs > 0 || d.n_tokens > 0 || o->n_think > 0 || o->n_think_tokens > 0
+                ? send_delta(o, c, &d, err)
+                : RC_OK;
         if (rc == RC_OK)
             rc = send_calls(o, c, err);
         if (rc == RC_OK && finish != 0)
             rc = send_delta(o, c, &last, err);
     }
     o->n_think = 0;
+    o->n_think_tokens = 0;
     drop_probs(o, n_prob);
     o->n_text -= n_text;
     memmove(o->text, o->text + n_text, o->n_text);

@@ -63,7 +63,7 @@ struct wrk_out {
     size_t n_think, cap_think;
     char *calls;                 /* [WRK_OUT_CALLS]: name and arguments of each */
     size_t n_calls_bytes, n_fed; /* n_fed: bytes of text in all */
-    uint32_t n_calls;
+    uint32_t n_calls, n_think_tokens;
     struct wrk_out_call {
         uint32_t n_name, n_args;
     } call[WRK_CALLS_MAX];

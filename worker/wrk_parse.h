@@ -92,6 +92,10 @@ static inline bool wrk_parse_on(const struct wrk_talk *t)
 {
     return t != NULL && (t->think || t->calls);
 }
+static inline bool wrk_parse_thinks(const struct wrk_parse *p)
+{
+    return p->state == WRK_THINKS || p->state == WRK_NAMES_CHANNEL;
+}
 /* The mark a token is, for this answer; WRK_MARK_NONE: its bytes count. */
 enum wrk_mark wrk_parse_mark_of(const struct wrk_parse *p, int32_t token);
 void wrk_parse_mark(struct wrk_parse *p, enum wrk_mark m);

@@ -245,7 +245,7 @@ static bool read_message(struct sup_gen *g, json_t *m, size_t at, Ipc__ChatMessa
     return read_content(g, content, at, &out->content, f);
 }
 
-static bool read_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f)
+bool sup_chat_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f)
 {
     size_t n = json_array_size(list);
     Ipc__ChatMessage *rows;
@@ -326,7 +326,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         !sup_tools_read(g, v[CHAT_TOOLS].j, v[CHAT_TOOL_CHOICE].j, v[CHAT_PARALLEL].b, false, q,
                         f) ||
         !sup_thinking_read(g, v[CHAT_EFFORT].j, "reasoning_effort", v[CHAT_KWARGS].j, q, f) ||
-        !sup_tools_format(q, f) || !read_messages(g, v[CHAT_MESSAGES].j, q, f))
+        !sup_tools_format(q, f) || !sup_chat_messages(g, v[CHAT_MESSAGES].j, q, f))
         return false;
     q->logprobs = g->logprobs;
     q->top_logprobs = g->top_logprobs;

@@ -430,15 +430,22 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
     }
 }
 
-void sup_gen_finish(struct sup_call *c)
+void sup_gen_log(const struct sup_gen *g)
 {
-    struct sup_gen *g = (struct sup_gen *)c;
+    const struct sup_call *c = &g->call;
 
     SUP_LOG(SUP_DEBUG, "generated", SUP_S("id", c->req ? sup_req_id(c->req) : NULL),
             SUP_S("model", c->model_id), SUP_I("prompt_tokens", g->prompt_tokens),
             SUP_I("cached_tokens", g->cached_tokens),
             SUP_I("completion_tokens", g->completion_tokens), SUP_I("queue_us", g->queue_us),
             SUP_I("prefill_us", g->prefill_us), SUP_I("decode_us", g->decode_us));
+}
+
+void sup_gen_finish(struct sup_call *c)
+{
+    struct sup_gen *g = (struct sup_gen *)c;
+
+    sup_gen_log(g);
     if (g->stream)
         finish_stream(g);
     else
