@@ -55,15 +55,18 @@ static bool on_call(void *u, const char *name, size_t n_name, const char *body, 
     struct heard json = {0};
     size_t told = wrk_call_json(body, n, on_json, &json), named;
     bool utf8 = true;
+    json_error_t why;
     json_t *j;
 
     if (told == 0 || told != json.n || n_name == 0 || n_name > WRK_CALL_NAME)
         abort();
     for (named = 0; named < json.n; named++)
         utf8 = utf8 && (unsigned char)json.s[named] < 0x80;
-    /* bytes that are not UTF-8 never come out of a tokenizer: only form is judged */
-    j = json_loadb(json.s, json.n, JSON_ALLOW_NUL, NULL);
-    if (utf8 && !json_is_object(j))
+    /* bytes that are not UTF-8 never come out of a tokenizer; jansson takes no U+0000 in
+     * keys and no number beyond a double, JSON does */
+    utf8 = utf8 && memchr(body, 0, n) == NULL;
+    j = json_loadb(json.s, json.n, 0, &why);
+    if (utf8 && !json_is_object(j) && json_error_code(&why) != json_error_numeric_overflow)
         abort();
     json_decref(j);
     put(u, 'N', name, n_name);
