@@ -84,11 +84,56 @@ static enum rc read_stops(struct wrk_stops *s, const Ipc__Generate *m, struct rc
     return RC_OK;
 }
 
+/* Optional bytes of a message: absent ones are NULL. */
+static const char *optional(const ProtobufCBinaryData *b)
+{
+    return b->len > 0 ? (const char *)b->data : NULL;
+}
+
+static const char *given(const char *s)
+{
+    return s != NULL && s[0] != '\0' ? s : NULL;
+}
+
+/* How the answer is told apart, by what was rendered and where the prompt ends. */
+static enum rc set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
+                        struct rc_err *err)
+{
+    const struct mdl_info *info = mdl_info_get(mdl);
+
+    g->talk.think = info->can_think;
+    g->talk.calls = info->can_call_tools && m->tools.len > 0;
+    g->talk.one_call = m->one_call;
+    g->talk.within = WRK_MARK_NONE;
+    if (!wrk_parse_on(&g->talk))
+        return RC_OK;
+    wrk_marks_find(&g->talk.marks, mdl_tok_get(mdl), info->vocab_size);
+    if (g->talk.calls && m->tool_choice != 0) { /* the call's mark is put for the model */
+        g->talk.within = WRK_MARK_CALL;
+        return mdl_ids_push(&g->prompt, g->talk.marks.id[WRK_MARK_CALL], err);
+    }
+    for (size_t i = g->prompt.n; i > 0; i--) {
+        enum wrk_mark k = wrk_marks_of(&g->talk.marks, g->prompt.ids[i - 1]);
+
+        if (k == WRK_MARK_NONE || k == WRK_MARK_QUOTE)
+            continue;
+        if (k == WRK_MARK_CHANNEL)
+            g->talk.within = k;
+        break;
+    }
+    return RC_OK;
+}
+
 static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const struct mdl *mdl,
                            size_t limit, struct rc_err *err)
 {
     struct mdl_chat_msg *msgs = calloc(m->n_messages + 1, sizeof(*msgs));
-    const struct mdl_chat_opts opts = {.add_generation_prompt = true, .max_tokens = limit};
+    const struct mdl_chat_opts opts = {.add_generation_prompt = true,
+                                       /* a call that must be made is not thought about */
+                                       .thinking = m->thinking && m->tool_choice == 0,
+                                       .tools = optional(&m->tools),
+                                       .n_tools = m->tools.len,
+                                       .max_tokens = limit};
     enum rc rc;
 
     if (msgs == NULL)
@@ -99,10 +144,16 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
         msgs[i].n_bytes = m->messages[i]->content.len;
         if (msgs[i].content == NULL)
             msgs[i].content = "";
+        msgs[i].reasoning = optional(&m->messages[i]->reasoning);
+        msgs[i].n_reasoning = m->messages[i]->reasoning.len;
+        msgs[i].tool_calls = optional(&m->messages[i]->tool_calls);
+        msgs[i].n_tool_calls = m->messages[i]->tool_calls.len;
+        msgs[i].tool_call_id = given(m->messages[i]->tool_call_id);
+        msgs[i].name = given(m->messages[i]->name);
     }
     rc = mdl_chat(mdl, msgs, m->n_messages, &opts, &g->prompt, err);
     free(msgs);
-    return rc;
+    return rc == RC_OK ? set_talk(g, m, mdl, err) : rc;
 }
 
 static enum rc too_long(size_t n, size_t limit, struct rc_err *err)

@@ -11,6 +11,7 @@
 #include "mdl.h"
 #include "mdl_tok.h"
 #include "wrk_gr.h"
+#include "wrk_parse.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
 #include "wrk_stop.h"
@@ -30,6 +31,7 @@ struct wrk_gen {
     bool cached;                 /* may share and leave pages in the prompt cache, */
     uint8_t ns[WRK_NS_BYTES];    /* in this namespace */
     uint32_t *echo_offset;       /* code points before each prompt token; echo + logprobs */
+    struct wrk_talk talk;        /* how the answer is to be read (wrk_parse.h) */
     struct wrk_gr_held *grammar; /* what the answer must obey, or NULL (wrk_shape.c) */
 
     /* progress */

@@ -22,10 +22,15 @@ uint32_t wrk_out_points(const char *s, size_t n_bytes)
     return n;
 }
 
+static enum rc talk_init(struct wrk_out *o, struct rc_err *err);
+static void judge(struct wrk_out *o, size_t n_new);
+
 enum rc wrk_out_init(struct wrk_out *o, uint32_t max_tokens, struct rc_err *err)
 {
     mdl_detok_init(&o->detok, o->tok, true);
     o->cap_text = (o->stream ? 0 : WRK_OUT_GATHER) + o->stops->longest + 2 * PIECE_MAX;
+    if (wrk_parse_on(o->talk)) /* a call may come back as text */
+        o->cap_text += WRK_CALL_BYTES + PIECE_MAX;
     o->text = malloc(o->cap_text);
     if (o->logprobs) {
         /* a held byte belongs to one token at least; tokens without text ride along */
@@ -42,7 +47,7 @@ enum rc wrk_out_init(struct wrk_out *o, uint32_t max_tokens, struct rc_err *err)
         wrk_out_deinit(o);
         return rc_fail(err, RC_NOMEM, "text buffers of an answer");
     }
-    return RC_OK;
+    return wrk_parse_on(o->talk) ? talk_init(o, err) : RC_OK;
 }
 
 void wrk_out_deinit(struct wrk_out *o)
@@ -51,6 +56,12 @@ void wrk_out_deinit(struct wrk_out *o)
     free(o->prob);
     free(o->top);
     free(o->ids);
+    free(o->think);
+    free(o->calls);
+    wrk_parse_deinit(&o->parse);
+    o->think = o->calls = NULL;
+    o->n_think = o->n_calls_bytes = 0;
+    o->n_calls = o->n_think_tokens = 0;
     o->text = NULL;
     o->prob = NULL;
     o->top = NULL;
@@ -76,6 +87,92 @@ static void judge(struct wrk_out *o, size_t n_new)
     o->n_held = wrk_stop_held(o->stops, &o->stop);
 }
 
+/* ---------------------------------------------------- thoughts and calls apart */
+
+static void on_text(void *user, const char *s, size_t n)
+{
+    struct wrk_out *o = user;
+
+    if (o->stopped || n == 0)
+        return;
+    memcpy(o->text + o->n_text, s, n);
+    o->n_fed += n;
+    judge(o, n);
+}
+
+static void on_thought(void *user, const char *s, size_t n)
+{
+    struct wrk_out *o = user;
+
+    if (o->stopped || n > o->cap_think - o->n_think)
+        return;
+    memcpy(o->think + o->n_think, s, n);
+    o->n_think += n;
+}
+
+static void put_call(void *user, const char *s, size_t n)
+{
+    struct wrk_out *o = user;
+
+    memcpy(o->calls + o->n_calls_bytes, s, n);
+    o->n_calls_bytes += n;
+}
+
+static bool on_call(void *user, const char *name, size_t n_name, const char *body, size_t n)
+{
+    struct wrk_out *o = user;
+    size_t n_args = wrk_call_json(body, n, NULL, NULL);
+
+    if (o->stopped || o->n_calls == WRK_CALLS_MAX ||
+        n_name + n_args > WRK_OUT_CALLS - o->n_calls_bytes)
+        return false;
+    put_call(o, name, n_name);
+    wrk_call_json(body, n, put_call, o);
+    o->call[o->n_calls++] = (struct wrk_out_call){(uint32_t)n_name, (uint32_t)n_args};
+    if (o->talk->one_call) {
+        o->stopped = true;
+        o->n_held = 0; /* the text before it is whole */
+    }
+    return true;
+}
+
+static enum rc talk_init(struct wrk_out *o, struct rc_err *err)
+{
+    const struct wrk_parse_out to = {o, on_text, on_thought, on_call};
+
+    o->cap_think = WRK_OUT_GATHER + 2 * PIECE_MAX;
+    o->think = malloc(o->cap_think);
+    o->calls = o->talk->calls ? malloc(WRK_OUT_CALLS) : NULL;
+    if (o->think == NULL || (o->talk->calls && o->calls == NULL) ||
+        wrk_parse_init(&o->parse, o->talk, &to, NULL) != RC_OK) {
+        wrk_out_deinit(o);
+        return rc_fail(err, RC_NOMEM, "text buffers of an answer");
+    }
+    return RC_OK;
+}
+
+/* A token's text or mark; returns the bytes of text it brought. */
+static size_t push_talk(struct wrk_out *o, int32_t token)
+{
+    enum wrk_mark m = wrk_parse_mark_of(&o->parse, token);
+    size_t before = o->n_fed;
+    bool thinks = wrk_parse_thinks(&o->parse);
+    char piece[PIECE_MAX];
+
+    if (m == WRK_MARK_NONE) {
+        size_t n = mdl_detok_push(&o->detok, token, piece, sizeof(piece));
+
+        if (n > 0)
+            wrk_parse_bytes(&o->parse, piece, n);
+    } else {
+        if (mdl_detok_flush(&o->detok, piece, sizeof(piece)) > 0)
+            wrk_parse_bytes(&o->parse, "\xef\xbf\xbd", 3);
+        wrk_parse_mark(&o->parse, m);
+    }
+    o->n_think_tokens += thinks || wrk_parse_thinks(&o->parse);
+    return o->n_fed - before;
+}
+
 void wrk_out_push(struct wrk_out *o, int32_t token, bool end_token, float logprob,
                   const struct wrk_top *top)
 {
@@ -87,8 +184,12 @@ void wrk_out_push(struct wrk_out *o, int32_t token, bool end_token, float logpro
         o->ids[o->n_ids++] = (uint32_t)token;
     if (end_token)
         return;
-    n = mdl_detok_push(&o->detok, token, o->text + o->n_text, o->cap_text - o->n_text);
-    judge(o, n);
+    if (wrk_parse_on(o->talk)) {
+        n = push_talk(o, token);
+    } else {
+        n = mdl_detok_push(&o->detok, token, o->text + o->n_text, o->cap_text - o->n_text);
+        judge(o, n);
+    }
     if (!o->logprobs)
         return;
     o->prob[o->n_prob] = (struct wrk_prob){
@@ -181,7 +282,13 @@ static void settle(struct wrk_out *o)
     if (!o->stopped) {
         char rest[PIECE_MAX];
 
-        if (mdl_detok_flush(&o->detok, rest, sizeof(rest)) > 0) {
+        bool cut = mdl_detok_flush(&o->detok, rest, sizeof(rest)) > 0;
+
+        if (wrk_parse_on(o->talk)) {
+            if (cut)
+                wrk_parse_bytes(&o->parse, "\xef\xbf\xbd", 3);
+            wrk_parse_end(&o->parse);
+        } else if (cut) {
             memcpy(o->text + o->n_text, "\xef\xbf\xbd", 3);
             judge(o, 3);
         }
@@ -196,6 +303,48 @@ static void settle(struct wrk_out *o)
     }
 }
 
+/* How many of the next bytes travel in one Delta: whole characters. */
+static size_t piece_of(const char *s, size_t n)
+{
+    if (n <= WRK_OUT_CALL_PIECE)
+        return n;
+    for (n = WRK_OUT_CALL_PIECE; ((unsigned char)s[n] & 0xc0) == 0x80; n--)
+        ;
+    return n;
+}
+
+/* The calls that are complete, each begun, told and ended. */
+static enum rc send_calls(struct wrk_out *o, struct wrk_chan *c, struct rc_err *err)
+{
+    const char *at = o->calls;
+    enum rc rc = RC_OK;
+
+    for (uint32_t i = 0; i < o->n_calls && rc == RC_OK; i++) {
+        Ipc__CallPart part = IPC__CALL_PART__INIT;
+        size_t left = o->call[i].n_args;
+
+        part.index = o->parse.n_calls - o->n_calls + i;
+        part.name.data = (uint8_t *)(uintptr_t)at;
+        part.name.len = o->call[i].n_name;
+        at += o->call[i].n_name;
+        while (!part.ended && rc == RC_OK) {
+            Ipc__Delta d = IPC__DELTA__INIT;
+
+            part.arguments.data = (uint8_t *)(uintptr_t)at;
+            part.arguments.len = piece_of(at, left);
+            at += part.arguments.len;
+            left -= part.arguments.len;
+            part.ended = left == 0;
+            d.call = &part;
+            rc = send_delta(o, c, &d, err);
+            part.name.len = 0;
+        }
+    }
+    o->n_calls = 0;
+    o->n_calls_bytes = 0;
+    return rc;
+}
+
 enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c, uint32_t finish,
                      struct rc_err *err)
 {
@@ -208,10 +357,12 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
         settle(o);
     n_text = o->n_text - o->n_held;
     n_prob = finish != 0 ? o->n_prob : probs_due(o, o->n_sent + n_text);
-    if (finish == 0 && n_text == 0 && n_prob == 0 && o->n_ids == 0)
+    if (finish == 0 && n_text == 0 && n_prob == 0 && o->n_ids == 0 && o->n_think == 0 &&
+        o->n_calls == 0)
         return RC_OK;
     if (finish == 0 && !o->stream && n_text < WRK_OUT_GATHER && n_prob < WRK_DELTA_PROBS &&
-        o->n_prob < o->cap_prob && o->n_ids < o->cap_ids)
+        o->n_think < WRK_OUT_GATHER && o->n_calls == 0 && o->n_prob < o->cap_prob &&
+        o->n_ids < o->cap_ids)
         return RC_OK;
     while (n_prob > WRK_DELTA_PROBS) {
         put_probs(o, s, &d, 0, WRK_DELTA_PROBS);
@@ -225,8 +376,27 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
     d.text.len = n_text;
     d.tokens = o->ids;
     d.n_tokens = o->n_ids;
-    d.finish = finish;
-    rc = send_delta(o, c, &d, err);
+    d.reasoning.data = (uint8_t *)o->think;
+    d.reasoning.len = o->n_think;
+    d.reasoning_tokens = o->n_think_tokens;
+    if (o->n_calls == 0) {
+        d.finish = finish == 1 && o->parse.n_calls > 0 ? 3 : finish;
+        rc = send_delta(o, c, &d, err);
+    } else { /* the text, the calls behind it, the end */
+        Ipc__Delta last = IPC__DELTA__INIT;
+
+        last.finish = finish == 1 ? 3 : finish;
+        rc =
+            n_text > 0 || d.n_probs > 0 || d.n_tokens > 0 || o->n_think > 0 || o->n_think_tokens > 0
+                ? send_delta(o, c, &d, err)
+                : RC_OK;
+        if (rc == RC_OK)
+            rc = send_calls(o, c, err);
+        if (rc == RC_OK && finish != 0)
+            rc = send_delta(o, c, &last, err);
+    }
+    o->n_think = 0;
+    o->n_think_tokens = 0;
     drop_probs(o, n_prob);
     o->n_text -= n_text;
     memmove(o->text, o->text + n_text, o->n_text);

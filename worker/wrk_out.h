@@ -3,7 +3,9 @@
  * Tokens go in; whole UTF-8 characters, stop strings removed, come out as Delta
  * frames. Text that could begin a stop string is held until decided; a token's
  * log-probability travels no earlier than its text. Streaming sends what is
- * decided after each step; otherwise text is gathered into large pieces.
+ * decided after each step; otherwise text is gathered into large pieces. Where the model
+ * thinks and calls tools (talk), wrk_parse.h tells these apart; stop strings, and offsets of
+ * log-probabilities, are of the text alone.
  * All memory is made by wrk_out_init: pushing and sending allocate nothing.
  * Tests: tests/worker/test_wrk_engine.c (text_ends_as_it_should)
  */
@@ -12,11 +14,14 @@
 
 #include "mdl.h"
 #include "wrk_chan.h"
+#include "wrk_parse.h"
 #include "wrk_sample.h"
 #include "wrk_stop.h"
 
-#define WRK_DELTA_PROBS 32         /* most TokenProbs of one Delta */
-#define WRK_OUT_GATHER (32u << 10) /* bytes gathered when not streaming */
+#define WRK_DELTA_PROBS 32                          /* most TokenProbs of one Delta */
+#define WRK_OUT_GATHER (32u << 10)                  /* bytes gathered when not streaming */
+#define WRK_OUT_CALLS (WRK_CALL_JSON + (64u << 10)) /* bytes of calls between two sends */
+#define WRK_OUT_CALL_PIECE (32u << 10)              /* most of a call's arguments in one Delta */
 
 /* Room to build one Delta; shared by all choices of a worker. */
 struct wrk_delta {
@@ -38,6 +43,7 @@ struct wrk_out {
     uint64_t task;
     uint32_t index, n_top;
     bool stream, logprobs, ids_wanted;
+    const struct wrk_talk *talk; /* NULL: all is text */
 
     struct mdl_detok detok;
     struct wrk_stop_state stop;
@@ -51,6 +57,16 @@ struct wrk_out {
     uint32_t n_prob, cap_prob;
     uint32_t *ids;
     uint32_t n_ids, cap_ids;
+
+    struct wrk_parse parse; /* with talk, and what it told since the last send: */
+    char *think;
+    size_t n_think, cap_think;
+    char *calls;                 /* [WRK_OUT_CALLS]: name and arguments of each */
+    size_t n_calls_bytes, n_fed; /* n_fed: bytes of text in all */
+    uint32_t n_calls, n_think_tokens;
+    struct wrk_out_call {
+        uint32_t n_name, n_args;
+    } call[WRK_CALLS_MAX];
 };
 
 /* o's fields tok .. ids_wanted are set by the caller; stops is borrowed. */
@@ -61,7 +77,8 @@ void wrk_out_deinit(struct wrk_out *o);
  * end_token: ends the answer, has no text. Sets o->stopped. */
 void wrk_out_push(struct wrk_out *o, int32_t token, bool end_token, float logprob,
                   const struct wrk_top *top);
-/* Sends what is due after a step. finish: 0 going on, 1 stop, 2 length. */
+/* Sends what is due after a step. finish: 0 going on, 1 stop (told as 3
+ * when tools were called), 2 length. */
 enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *scratch, struct wrk_chan *c,
                      uint32_t finish, struct rc_err *err);
 

@@ -251,6 +251,7 @@ enum rc wrk_seq_open(struct wrk_engine *e, struct wrk_seq *s, struct wrk_task *t
     s->serial = ++e->serial;
     s->out.tok = mdl_tok_get(e->o.mdl);
     s->out.stops = &g->stops;
+    s->out.talk = &g->talk;
     s->out.task = t->id;
     s->out.index = g->n_started;
     s->out.n_top = g->n_top;

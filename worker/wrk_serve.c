@@ -84,6 +84,8 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->can_generate = i->can_generate;
     l->can_embed = i->can_embed;
     l->has_chat_template = i->has_chat_template;
+    l->can_call_tools = i->can_call_tools;
+    l->can_think = i->can_think;
     l->ctx_tokens = i->ctx_tokens;
     l->train_ctx_tokens = i->train_ctx_tokens;
     l->embed_dim = i->embed_dim;

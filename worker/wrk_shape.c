@@ -1,14 +1,26 @@
 /* wrk_shape.c - see wrk_shape.h. */
 #include "wrk_shape.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *token_text(void *user, int32_t id, size_t *n)
 {
-    const struct mdl_tok *tok = user;
+    static const char bytes[WRK_MARKS + 1] = "\xf8\xf9\xfa\xfb\xfc\xfd"; /* WRK_MARK_BYTE + i */
+    const struct wrk_shapes *s = user;
+    const struct mdl_tok *tok = s->tok;
+    enum wrk_mark m = wrk_marks_of(&s->marks, id);
+    const char *text;
 
+    if (m != WRK_MARK_NONE) {
+        *n = 1;
+        return &bytes[m];
+    }
     *n = 0;
-    return (uint32_t)id < mdl_tok_vocab(tok) ? mdl_tok_bytes(tok, id, true, n) : "";
+    text = (uint32_t)id < mdl_tok_vocab(tok) ? mdl_tok_bytes(tok, id, true, n) : "";
+    if (*n == 1 && (unsigned char)text[0] >= WRK_MARK_BYTE)
+        *n = 0; /* a byte piece that is in no UTF-8 must not pass for a mark */
+    return text;
 }
 
 static enum rc open_store(struct wrk_shapes *s, const struct mdl *mdl, struct rc_err *err)
@@ -19,9 +31,14 @@ static enum rc open_store(struct wrk_shapes *s, const struct mdl *mdl, struct rc
 
     if (s->store != NULL)
         return RC_OK;
+    s->tok = mdl_tok_get(mdl);
+    for (int i = 0; i < WRK_MARKS; i++)
+        s->marks.id[i] = -1;
+    if (mdl_info_get(mdl)->can_call_tools)
+        wrk_marks_find(&s->marks, s->tok, mdl_info_get(mdl)->vocab_size);
     if ((rc = wrk_gr_store_new(&s->store, err)) == RC_OK &&
-        (rc = wrk_gr_vocab_new(&s->vocab, mdl_info_get(mdl)->vocab_size, token_text,
-                               (void *)(uintptr_t)mdl_tok_get(mdl), eos, n_eos, err)) == RC_OK)
+        (rc = wrk_gr_vocab_new(&s->vocab, mdl_info_get(mdl)->vocab_size, token_text, s, eos, n_eos,
+                               err)) == RC_OK)
         rc = wrk_gr_store_vocab(s->store, s->vocab, err);
     if (rc != RC_OK)
         wrk_shapes_deinit(s);
@@ -34,21 +51,49 @@ void wrk_shapes_deinit(struct wrk_shapes *s)
     wrk_gr_vocab_free(&s->vocab);
 }
 
+/* The grammar of the calls that tool_choice asks for (wrk_gr_calls.c). */
+static enum rc take_calls(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
+                          struct rc_err *err)
+{
+    size_t n_name = m->tool_choice == 2 ? strlen(m->tool_name) : 0, n = m->tools.len + n_name + 2;
+    char *text;
+    enum rc rc;
+
+    if (m->tools.len > WRK_GR_TEXT_MAX || n_name > WRK_CALL_NAME)
+        return rc_fail_what(err, RC_INVALID, "tools", "field 'tools': %zu bytes, at most %u",
+                            m->tools.len, WRK_GR_TEXT_MAX);
+    if ((text = malloc(n)) == NULL)
+        return rc_fail(err, RC_NOMEM, "no memory for %zu bytes of tools", n);
+    text[0] = m->one_call ? '1' : '*';
+    memcpy(text + 1, m->tool_name, n_name);
+    text[1 + n_name] = '\n';
+    memcpy(text + n_name + 2, m->tools.data, m->tools.len);
+    rc = wrk_gr_hold(s->store, &g->grammar, WRK_GR_CALLS, text, n, err);
+    free(text);
+    return rc;
+}
+
 enum rc wrk_shape_take(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
                        const struct mdl *mdl, struct rc_err *err)
 {
+    bool calls = m->tool_choice != 0 && mdl_info_get(mdl)->can_call_tools;
     enum rc rc;
 
-    if (m->grammar_kind == WRK_GR_NONE || !mdl_info_get(mdl)->can_generate)
+    if ((m->grammar_kind == WRK_GR_NONE && !calls) || !mdl_info_get(mdl)->can_generate)
         return RC_OK;
+    if (m->grammar_kind >= WRK_GR_CALLS || (calls && m->tools.len == 0))
+        return rc_fail_what(err, RC_INVALID, "grammar", "grammar kind %u, expected 0 to 4",
+                            m->grammar_kind);
     if (m->ignore_eos)
         return rc_fail_what(err, RC_INVALID, "ignore_eos",
                             "field 'ignore_eos': an answer with a grammar ends where the grammar "
                             "does");
     if ((rc = open_store(s, mdl, err)) != RC_OK)
         return rc;
-    rc = wrk_gr_hold(s->store, &g->grammar, (enum wrk_gr_kind)m->grammar_kind,
-                     m->grammar.len > 0 ? (const char *)m->grammar.data : "", m->grammar.len, err);
+    rc = calls ? take_calls(s, g, m, err)
+               : wrk_gr_hold(s->store, &g->grammar, (enum wrk_gr_kind)m->grammar_kind,
+                             m->grammar.len > 0 ? (const char *)m->grammar.data : "",
+                             m->grammar.len, err);
     if (rc != RC_TOO_LARGE)
         return rc;
     /* too much for a grammar is a bad grammar, not a request that is too long */

@@ -23,6 +23,7 @@ void sup_api_init(void)
     }
 
 CALL(chat, sup_chat_ops)
+CALL(responses, sup_responses_ops)
 CALL(completions, sup_completions_ops)
 CALL(embed, sup_embed_ops)
 CALL(tokenize, sup_tokenize_ops)
@@ -41,6 +42,7 @@ const struct sup_route sup_api_routes[] = {
     {"GET", "/v1/models", sup_models_list, "models"},
     {"GET", "/v1/models/*", sup_models_get, "models"},
     {"POST", "/v1/chat/completions", chat, "chat"},
+    {"POST", "/v1/responses", responses, "responses"},
     {"POST", "/v1/completions", completions, "completions"},
     {"POST", "/v1/embeddings", embed, "embed"},
 
@@ -50,6 +52,7 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/models/unload", unload, "unload"},
     {"POST", "/ai/v1/chat/completions", chat, "chat"},
     {"POST", "/ai/v1/generate", chat, "chat"},
+    {"POST", "/ai/v1/responses", responses, "responses"},
     {"POST", "/ai/v1/completions", completions, "completions"},
     {"POST", "/ai/v1/embed", embed, "embed"},
     {"POST", "/ai/v1/embeddings", embed, "embed"},

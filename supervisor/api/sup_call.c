@@ -419,6 +419,9 @@ static bool can_do(struct sup_call *c, const Ipc__Loaded *m, struct sup_fail *f)
     c->vocab_size = m->vocab_size;
     c->embed_dim = m->embed_dim;
     c->ctx_tokens = m->ctx_tokens;
+    c->known = true;
+    c->can_call_tools = m->can_call_tools;
+    c->can_think = m->can_think;
     if ((c->ops->need == SUP_NEED_GENERATE || c->ops->need == SUP_NEED_CHAT) && !m->can_generate)
         lacks = "does not generate text";
     else if (c->ops->need == SUP_NEED_CHAT && !m->has_chat_template)

@@ -67,6 +67,7 @@ struct sup_call {
     const char *model_id; /* as the fleet knows it; copied */
     /* facts of the model, 0 when not known yet */
     uint32_t vocab_size, embed_dim, ctx_tokens;
+    bool known, can_call_tools, can_think; /* known: the others are facts */
     uint64_t deadline_us;
     struct sup_part *parts;
     uint32_t n_parts, n_left;

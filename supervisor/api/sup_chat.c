@@ -1,11 +1,13 @@
 /* sup_chat.c - POST /v1/chat/completions, /ai/v1/chat/completions, /ai/v1/generate.
  *
  * Messages and chat's own fields to a Generate frame; the answer is sup_gen.c's.
- * What this server cannot do (tools, images) is refused by name, never
- * silently dropped. The text of messages stays text: no control token can come
- * from it, the worker sees to that. Tests: tests/supervisor/test_sup_api_gen.c
+ * What this server or the model cannot do is refused by name, never
+ * silently dropped; tools and thinking are sup_tools.c's. The text of messages stays text: no
+ * control token can come from it, the worker sees to that. Tests:
+ * tests/supervisor/test_sup_api_gen.c
  */
 #include "sup_gen.h"
+#include "sup_tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +20,13 @@
     X(MAX_COMPLETION, "max_completion_tokens", INT, false, 1, 2147483647, 0, NULL) \
     X(LOGPROBS, "logprobs", BOOL, false, 0, 1, 0, NULL)                            \
     X(TOP_LOGPROBS, "top_logprobs", INT, false, 0, 20, 0, NULL)                    \
-    X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array")                             \
-    X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0, "\"none\"")                 \
+    X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array of at most 128 tools")        \
+    X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0,                             \
+      "one of \"none\", \"auto\", \"required\" or a function by name")             \
+    X(PARALLEL, "parallel_tool_calls", BOOL, false, 0, 1, 1, NULL)                 \
+    X(EFFORT, "reasoning_effort", ANY, false, 0, 0, 0,                             \
+      "one of none, minimal, low, medium, high, xhigh")                            \
+    X(KWARGS, "chat_template_kwargs", OBJECT, false, 0, 0, 0, NULL)                \
     X(FUNCTIONS, "functions", ANY, false, 0, 0, 0, "an array")                     \
     X(FUNCTION_CALL, "function_call", ANY, false, 0, 0, 0, "\"none\"")             \
     X(MODALITIES, "modalities", ANY, false, 0, 0, 0, "[\"text\"]")                 \
@@ -39,13 +46,6 @@ static const struct sup_field chat_fields[CHAT_N] = {CHAT_FIELDS(SUP_FIELD_ROW)}
 static bool no_memory(struct sup_fail *f)
 {
     sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
-
-static bool no_tools(struct sup_fail *f, const char *field)
-{
-    sup_fail_set(f, SUP_E_INVALID_MODEL, field, "model does not support tool calling (field '%s')",
-                 field);
     return false;
 }
 
@@ -116,12 +116,13 @@ static bool read_content(struct sup_gen *g, json_t *c, size_t at, ProtobufCBinar
 }
 
 /* The role as the worker knows it, or NULL and *f. */
-static const char *read_role(json_t *m, size_t at, struct sup_fail *f)
+static const char *read_role(const struct sup_gen *g, json_t *m, size_t at, struct sup_fail *f)
 {
     static const char *const known[][2] = {{"system", "system"},
                                            {"developer", "system"},
                                            {"user", "user"},
-                                           {"assistant", "assistant"}};
+                                           {"assistant", "assistant"},
+                                           {"tool", "tool"}};
     const char *role = json_string_value(json_object_get(m, "role"));
     char name[48];
 
@@ -129,21 +130,102 @@ static const char *read_role(json_t *m, size_t at, struct sup_fail *f)
     for (size_t i = 0; role && i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(role, known[i][0]) == 0 &&
             json_string_length(json_object_get(m, "role")) == strlen(role))
-            return known[i][1];
-    if (role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0)) {
-        sup_fail_set(f, SUP_E_INVALID_MODEL, name,
-                     "field '%s': got \"%s\", but the model does not support tool calling", name,
-                     role);
-        return NULL;
-    }
-    sup_field_bad(f, name, json_object_get(m, "role"), "one of system, developer, user, assistant");
+            return i < 4 || sup_tools_may(g, name, f) ? known[i][1] : NULL;
+    sup_field_bad(f, name, json_object_get(m, "role"),
+                  "one of system, developer, user, assistant, tool");
     return NULL;
+}
+
+/* A call as a client repeats it: {"id", "type", "function": {"name", "arguments"}}. */
+static bool check_call(json_t *call, const char *in, size_t i, struct sup_fail *f)
+{
+    json_t *id = json_object_get(call, "id"), *fn = json_object_get(call, "function");
+    json_t *args = json_object_get(fn, "arguments");
+    char name[96];
+
+    snprintf(name, sizeof(name), "%s[%zu].id", in, i);
+    if (!json_is_string(id) || json_string_length(id) == 0 ||
+        json_string_length(id) > SUP_CALL_ID) {
+        sup_field_bad(f, name, id, "a string of 1 to 256 bytes");
+        return false;
+    }
+    snprintf(name, sizeof(name), "%s[%zu].function.name", in, i);
+    if (!sup_tool_name_ok(json_object_get(fn, "name"))) {
+        sup_field_bad(f, name, json_object_get(fn, "name"),
+                      "1 to 64 letters, digits, '_', '-' or '.'");
+        return false;
+    }
+    snprintf(name, sizeof(name), "%s[%zu].function.arguments", in, i);
+    if (args && !json_is_string(args) && !json_is_object(args)) {
+        sup_field_bad(f, name, args, "the JSON text of an object");
+        return false;
+    }
+    return true;
+}
+
+static bool read_calls(struct sup_gen *g, json_t *calls, size_t at, Ipc__ChatMessage *out,
+                       struct sup_fail *f)
+{
+    char name[48];
+    json_t *call;
+    size_t i;
+
+    snprintf(name, sizeof(name), "messages[%zu].tool_calls", at);
+    if (!calls || json_is_null(calls) || (json_is_array(calls) && json_array_size(calls) == 0))
+        return true;
+    if (!sup_tools_may(g, name, f))
+        return false;
+    if (!json_is_array(calls) || strcmp(out->role, "assistant") != 0 ||
+        json_array_size(calls) > SUP_TOOLS_MAX) {
+        sup_field_bad(f, name, calls, "an array of at most 128 calls, of an assistant's message");
+        return false;
+    }
+    json_array_foreach(calls, i, call)
+    {
+        if (!check_call(call, name, i, f))
+            return false;
+    }
+    return sup_tools_text(g, calls, name, SUP_TOOLS_BYTES, &out->tool_calls, f);
+}
+
+/* What only some roles have: calls, reasoning, whom a tool answers. */
+static bool read_extras(struct sup_gen *g, json_t *m, size_t at, Ipc__ChatMessage *out,
+                        struct sup_fail *f)
+{
+    json_t *thought = json_object_get(m, "reasoning_content"), *id;
+    char name[48];
+
+    if (!read_calls(g, json_object_get(m, "tool_calls"), at, out, f))
+        return false;
+    if (strcmp(out->role, "assistant") == 0 && thought && !json_is_null(thought)) {
+        snprintf(name, sizeof(name), "messages[%zu].reasoning_content", at);
+        if (!json_is_string(thought)) {
+            sup_field_bad(f, name, thought, "a string");
+            return false;
+        }
+        out->reasoning.data = (uint8_t *)(uintptr_t)json_string_value(thought);
+        out->reasoning.len = json_string_length(thought);
+    }
+    if (strcmp(out->role, "tool") != 0)
+        return true;
+    id = json_object_get(m, "tool_call_id");
+    snprintf(name, sizeof(name), "messages[%zu].tool_call_id", at);
+    if (!json_is_string(id) || json_string_length(id) == 0 ||
+        json_string_length(id) > SUP_CALL_ID ||
+        strlen(json_string_value(id)) != json_string_length(id)) {
+        sup_field_bad(f, name, id, "a string of 1 to 256 bytes: the id of the call it answers");
+        return false;
+    }
+    out->tool_call_id = (char *)(uintptr_t)json_string_value(id);
+    if (sup_tool_name_ok(json_object_get(m, "name")))
+        out->name = (char *)(uintptr_t)json_string_value(json_object_get(m, "name"));
+    return true;
 }
 
 static bool read_message(struct sup_gen *g, json_t *m, size_t at, Ipc__ChatMessage *out,
                          struct sup_fail *f)
 {
-    json_t *calls = json_object_get(m, "tool_calls");
+    json_t *content = json_object_get(m, "content");
     const char *role;
     char name[48];
 
@@ -153,17 +235,17 @@ static bool read_message(struct sup_gen *g, json_t *m, size_t at, Ipc__ChatMessa
         sup_field_bad(f, name, m, "an object with 'role' and 'content'");
         return false;
     }
-    if (!(role = read_role(m, at, f)))
+    if (!(role = read_role(g, m, at, f)))
         return false;
-    if (calls && !json_is_null(calls) && !(json_is_array(calls) && json_array_size(calls) == 0)) {
-        snprintf(name, sizeof(name), "messages[%zu].tool_calls", at);
-        return no_tools(f, name);
-    }
     out->role = (char *)(uintptr_t)role;
-    return read_content(g, json_object_get(m, "content"), at, &out->content, f);
+    if (!read_extras(g, m, at, out, f))
+        return false;
+    if (out->tool_calls.len && (!content || json_is_null(content)))
+        return true; /* calls alone are a message */
+    return read_content(g, content, at, &out->content, f);
 }
 
-static bool read_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f)
+bool sup_chat_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f)
 {
     size_t n = json_array_size(list);
     Ipc__ChatMessage *rows;
@@ -191,20 +273,21 @@ static bool is_none(json_t *j)
     return json_is_string(j) && strcmp(json_string_value(j), "none") == 0;
 }
 
-/* Tools that the request itself turns off ("none") change nothing and may pass. */
-static bool check_tools(const struct sup_val *v, struct sup_fail *f)
+/* What came before tools: refused, unless the request itself turns it off. */
+static bool check_functions(const struct sup_gen *g, const struct sup_val *v, struct sup_fail *f)
 {
-    const struct sup_val *tools = &v[CHAT_TOOLS], *choice = &v[CHAT_TOOL_CHOICE];
+    const struct sup_val *list = &v[CHAT_FUNCTIONS], *call = &v[CHAT_FUNCTION_CALL];
+    const char *field = call->set && !is_none(call->j)                        ? "function_call"
+                        : list->set && json_array_size(list->j) && !call->set ? "functions"
+                                                                              : NULL;
 
-    if (choice->set && !is_none(choice->j))
-        return no_tools(f, "tool_choice");
-    if (tools->set && !(json_is_array(tools->j) && json_array_size(tools->j) == 0) && !choice->set)
-        return no_tools(f, "tools");
-    if (v[CHAT_FUNCTION_CALL].set && !is_none(v[CHAT_FUNCTION_CALL].j))
-        return no_tools(f, "function_call");
-    if (v[CHAT_FUNCTIONS].set && json_array_size(v[CHAT_FUNCTIONS].j) && !v[CHAT_FUNCTION_CALL].set)
-        return no_tools(f, "functions");
-    return true;
+    if (!field)
+        return true;
+    if (!sup_tools_may(g, field, f))
+        return false;
+    sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, field,
+                 "field '%s': not supported by this server; use 'tools' and 'tool_choice'", field);
+    return false;
 }
 
 static bool check_modalities(const struct sup_val *v, struct sup_fail *f)
@@ -237,10 +320,13 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         sup_field_bad(f, "top_logprobs", v[CHAT_TOP_LOGPROBS].j, "'logprobs': true beside it");
         return false;
     }
-    if (!check_tools(v, f) || !check_modalities(v, f))
+    if (!check_functions(g, v, f) || !check_modalities(v, f))
         return false;
     if (!(q = sup_gen_request(g, v, most->set ? most->i : 0, f)) ||
-        !read_messages(g, v[CHAT_MESSAGES].j, q, f))
+        !sup_tools_read(g, v[CHAT_TOOLS].j, v[CHAT_TOOL_CHOICE].j, v[CHAT_PARALLEL].b, false, q,
+                        f) ||
+        !sup_thinking_read(g, v[CHAT_EFFORT].j, "reasoning_effort", v[CHAT_KWARGS].j, q, f) ||
+        !sup_tools_format(q, f) || !sup_chat_messages(g, v[CHAT_MESSAGES].j, q, f))
         return false;
     q->logprobs = g->logprobs;
     q->top_logprobs = g->top_logprobs;

@@ -8,6 +8,7 @@
  */
 #include "sup_gen.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,11 +16,11 @@
 #include "sup_http.h"
 #include "sup_log.h"
 
-static const char *const finish_words[] = {"null", "\"stop\"", "\"length\""};
+static const char *const finish_words[] = {"null", "\"stop\"", "\"length\"", "\"tool_calls\""};
 
 static const char *finish_word(uint32_t finish)
 {
-    return finish_words[finish < 3 ? finish : 1];
+    return finish_words[finish < 4 ? finish : 1];
 }
 
 /* 16 hexadecimal digits, different for each request: FNV-1a of its id and time. */
@@ -38,7 +39,7 @@ static uint64_t answer_id(const struct sup_req *req)
 static void write_head(struct sup_gen *g, struct sup_json *o, const char *object)
 {
     sup_json_fmt(o, "{\"id\":\"%s-%016llx\",\"object\":\"%s\",\"created\":%lld,\"model\":",
-                 g->chat ? "chatcmpl" : "cmpl", (unsigned long long)answer_id(g->call.req), object,
+                 g->chat ? "chatcmpl" : "cmpl", (unsigned long long)g->answer, object,
                  (long long)time(NULL));
     sup_json_quoted(o, g->call.model);
     sup_json_str(o, ",\"system_fingerprint\":\"inferd-" INFERD_VERSION "\"");
@@ -48,6 +49,7 @@ bool sup_gen_open(struct sup_gen *g, struct sup_fail *f)
 {
     g->choices = calloc((size_t)g->n * g->n_prompts, sizeof(*g->choices));
     g->prompt_ids = calloc(g->n_prompts, sizeof(*g->prompt_ids));
+    g->answer = answer_id(g->call.req);
     if (g->stream) {
         sup_json_str(&g->head, "data: ");
         write_head(g, &g->head, g->chat ? "chat.completion.chunk" : "text_completion");
@@ -67,6 +69,8 @@ static void choice_deinit(struct sup_choice *ch)
 {
     sup_json_deinit(&ch->text);
     sup_json_deinit(&ch->ids);
+    sup_json_deinit(&ch->reasoning);
+    sup_json_deinit(&ch->calls);
     sup_probs_deinit(&ch->probs);
 }
 
@@ -101,13 +105,65 @@ static void put_out(struct sup_json *o, const struct sup_json *from)
     sup_json_put(o, from->p, from->n);
 }
 
+void sup_gen_call_id(const struct sup_gen *g, uint32_t choice, uint32_t call, char out[32])
+{
+    snprintf(out, 32, "call_%016llx%04x%04x", (unsigned long long)g->answer, choice & 0xFFFF,
+             call & 0xFFFF);
+}
+
+/* {"index":i,"id":..,"type":"function","function":{"name":"..","arguments":" */
+static void call_head(const struct sup_gen *g, uint32_t choice, uint32_t call,
+                      const Ipc__CallPart *p, bool indexed, struct sup_json *o)
+{
+    char id[32];
+
+    sup_gen_call_id(g, choice, call, id);
+    sup_json_put(o, "{", 1);
+    if (indexed)
+        sup_json_fmt(o, "\"index\":%u,", call);
+    sup_json_fmt(o, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":\"", id);
+    sup_json_text(o, p->name.data, p->name.len);
+    sup_json_str(o, "\",\"arguments\":\"");
+}
+
+/* A piece of a call, for an answer told whole: rows of "tool_calls". A call is begun by its
+ * name alone, so that a worker gone wrong makes no broken JSON. */
+static void add_call(struct sup_gen *g, struct sup_choice *ch, const Ipc__CallPart *p)
+{
+    struct sup_json *o = &ch->calls;
+
+    if (p->name.len) {
+        if (ch->in_call)
+            sup_json_str(o, "\"}}");
+        if (ch->n_calls)
+            sup_json_put(o, ",", 1);
+        call_head(g, (uint32_t)(ch - g->choices), ch->n_calls++, p, false, o);
+        ch->in_call = true;
+    }
+    if (!ch->in_call)
+        return;
+    sup_json_text(o, p->arguments.data, p->arguments.len);
+    if (p->ended) {
+        sup_json_str(o, "\"}}");
+        ch->in_call = false;
+    }
+}
+
 static void add_news(struct sup_gen *g, struct sup_choice *to, const Ipc__Delta *d)
 {
+    sup_json_text(&to->reasoning, d->reasoning.data, d->reasoning.len);
     sup_json_text(&to->text, d->text.data, d->text.len);
     if (g->return_ids)
         add_ids(&to->ids, d->tokens, d->n_tokens);
     if (g->logprobs)
         sup_probs_add(&to->probs, g->chat, g->return_ids, d->probs, d->n_probs);
+}
+
+static void add_whole(struct sup_gen *g, struct sup_choice *ch, const Ipc__Delta *d)
+{
+    add_news(g, ch, d);
+    if (g->chat && d->call)
+        add_call(g, ch, d->call);
 }
 
 /* ------------------------------------------------------------------- streaming */
@@ -144,6 +200,46 @@ static void chunk_news(struct sup_gen *g, uint32_t idx)
     sup_json_str(o, "}]}\n\n");
 }
 
+static void chunk_reasoning(struct sup_gen *g, uint32_t idx)
+{
+    chunk_begin(g, idx);
+    sup_json_str(&g->buf, ",\"delta\":{\"reasoning_content\":\"");
+    put_out(&g->buf, &g->news.reasoning);
+    sup_json_str(&g->buf, "\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+}
+
+static void chunk_call_begin(struct sup_gen *g, uint32_t idx)
+{
+    chunk_begin(g, idx);
+    sup_json_str(&g->buf, ",\"delta\":{\"tool_calls\":[");
+}
+
+static void chunk_call_end(struct sup_gen *g)
+{
+    sup_json_str(&g->buf, "\"}}]},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+}
+
+/* The name first, with empty arguments, then the pieces. */
+static void chunk_call(struct sup_gen *g, uint32_t idx, const Ipc__CallPart *p)
+{
+    struct sup_choice *ch = &g->choices[idx];
+
+    if (p->name.len) {
+        chunk_call_begin(g, idx);
+        call_head(g, idx, ch->n_calls++, p, true, &g->buf);
+        chunk_call_end(g);
+        ch->in_call = true;
+    }
+    if (ch->in_call && p->arguments.len) {
+        chunk_call_begin(g, idx);
+        sup_json_fmt(&g->buf, "{\"index\":%u,\"function\":{\"arguments\":\"", ch->n_calls - 1);
+        sup_json_text(&g->buf, p->arguments.data, p->arguments.len);
+        chunk_call_end(g);
+    }
+    if (p->ended)
+        ch->in_call = false;
+}
+
 static void chunk_finish(struct sup_gen *g, uint32_t idx, uint32_t finish)
 {
     chunk_begin(g, idx);
@@ -158,14 +254,19 @@ static void stream_delta(struct sup_gen *g, uint32_t idx, const Ipc__Delta *d)
     sup_json_reset(&g->buf);
     sup_json_reset(&g->news.text);
     sup_json_reset(&g->news.ids);
+    sup_json_reset(&g->news.reasoning);
     sup_probs_reset(&g->news.probs);
     if (g->chat && !ch->role_sent) {
         ch->role_sent = true;
         chunk_role(g, idx);
     }
     add_news(g, &g->news, d);
+    if (g->chat && g->news.reasoning.n)
+        chunk_reasoning(g, idx);
     if (g->news.text.n || g->news.ids.n || g->news.probs.tokens.n)
         chunk_news(g, idx);
+    if (g->chat && d->call)
+        chunk_call(g, idx, d->call);
     if (d->finish)
         chunk_finish(g, idx, d->finish);
     sup_call_write(&g->call, &g->buf);
@@ -207,16 +308,43 @@ static void prompt_ids(struct sup_json *o, const char *before, const struct sup_
     sup_json_put(o, "]", 1);
 }
 
+/* "content": what was said, null where calls take its place; then thoughts and calls. */
+static void write_message(const struct sup_choice *ch, struct sup_json *o)
+{
+    sup_json_str(o, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    if (ch->n_calls && !ch->text.n) {
+        sup_json_str(o, "null");
+    } else {
+        sup_json_put(o, "\"", 1);
+        put_out(o, &ch->text);
+        sup_json_put(o, "\"", 1);
+    }
+    if (ch->reasoning.n) {
+        sup_json_str(o, ",\"reasoning_content\":\"");
+        put_out(o, &ch->reasoning);
+        sup_json_put(o, "\"", 1);
+    }
+    if (ch->n_calls) {
+        sup_json_str(o, ",\"tool_calls\":[");
+        put_out(o, &ch->calls);
+        sup_json_str(o, ch->in_call ? "\"}}]" : "]");
+    }
+    sup_json_str(o, ",\"refusal\":null},\"logprobs\":");
+}
+
 static void write_choice(struct sup_gen *g, uint32_t idx, struct sup_json *o)
 {
     struct sup_choice *ch = &g->choices[idx];
 
     sup_json_str(o, idx ? ",{\"index\":" : "{\"index\":");
     sup_json_u64(o, idx);
-    sup_json_str(o,
-                 g->chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"text\":\"");
-    put_out(o, &ch->text);
-    sup_json_str(o, g->chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+    if (g->chat) {
+        write_message(ch, o);
+    } else {
+        sup_json_str(o, ",\"text\":\"");
+        put_out(o, &ch->text);
+        sup_json_str(o, "\",\"logprobs\":");
+    }
     sup_probs_write(&ch->probs, g->chat, g->return_ids, g->logprobs, g->top_logprobs, o);
     sup_json_fmt(o, ",\"finish_reason\":%s", finish_word(ch->finish ? ch->finish : 1));
     if (g->return_ids) {
@@ -288,7 +416,7 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
         if (g->stream)
             stream_delta(g, idx, fr->delta);
         else
-            add_news(g, &g->choices[idx], fr->delta);
+            add_whole(g, &g->choices[idx], fr->delta);
     } else if (fr->body_case == IPC__FRAME__BODY_DONE) {
         const Ipc__Done *d = fr->done;
 
@@ -306,15 +434,22 @@ void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
     }
 }
 
-void sup_gen_finish(struct sup_call *c)
+void sup_gen_log(const struct sup_gen *g)
 {
-    struct sup_gen *g = (struct sup_gen *)c;
+    const struct sup_call *c = &g->call;
 
     SUP_LOG(SUP_DEBUG, "generated", SUP_S("id", c->req ? sup_req_id(c->req) : NULL),
             SUP_S("model", c->model_id), SUP_I("prompt_tokens", g->prompt_tokens),
             SUP_I("cached_tokens", g->cached_tokens),
             SUP_I("completion_tokens", g->completion_tokens), SUP_I("queue_us", g->queue_us),
             SUP_I("prefill_us", g->prefill_us), SUP_I("decode_us", g->decode_us));
+}
+
+void sup_gen_finish(struct sup_call *c)
+{
+    struct sup_gen *g = (struct sup_gen *)c;
+
+    sup_gen_log(g);
     if (g->stream)
         finish_stream(g);
     else

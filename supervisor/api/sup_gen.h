@@ -1,8 +1,8 @@
 /* sup_gen.h - text generation: what chat and completions share.
  *
  * sup_gen_req.c turns the common fields (sampling, stop, n, stream) into an
- * Ipc__Generate, sup_format.c the shape of the answer; sup_gen.c turns Delta and Done frames into one JSON answer or into
- * SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
+ * Ipc__Generate, sup_format.c the shape of the answer; sup_gen.c turns Delta and Done frames into
+ * one JSON answer or into SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
  * Tests: tests/supervisor/test_sup_api_gen.c
  */
 #ifndef INFERD_SUP_GEN_H
@@ -65,6 +65,9 @@ struct sup_probs {
 
 struct sup_choice {
     struct sup_json text, ids;
+    struct sup_json reasoning, calls; /* calls: rows of "tool_calls" */
+    uint32_t n_calls;
+    bool in_call; /* the last one's arguments go on */
     struct sup_probs probs;
     uint32_t finish; /* as in Delta */
     bool role_sent;
@@ -77,6 +80,7 @@ struct sup_gen {
     uint32_t n, n_prompts, top_logprobs;
     /* private to sup_gen.c */
     struct sup_choice *choices; /* n_prompts * n; choice = prompt * n + index */
+    uint64_t answer;            /* in the ids of the answer and of its calls */
     struct sup_json head;       /* every chunk up to the choice's index */
     struct sup_json buf;
     struct sup_choice news;      /* the lists of the chunk being written */
@@ -96,6 +100,13 @@ bool sup_format_read(struct sup_gen *g, const struct sup_val *v, Ipc__Generate *
                      struct sup_fail *f);
 /* Ready to receive frames: choices, id, envelope. After n and n_prompts are known. */
 bool sup_gen_open(struct sup_gen *g, struct sup_fail *f);
+
+/* messages: chat's; borrowed until the frame is submitted. */
+bool sup_chat_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f);
+/* The line of the log for an answer that went well. */
+void sup_gen_log(const struct sup_gen *g);
+/* "call_..." of a choice's call. */
+void sup_gen_call_id(const struct sup_gen *g, uint32_t choice, uint32_t call, char out[32]);
 
 /* struct sup_call_ops members for both endpoints. */
 void sup_gen_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);

@@ -46,6 +46,10 @@ static void caps_json(const Ipc__Loaded *m, struct sup_json *o)
         sup_json_str(o, m->has_chat_template ? "\"chat\",\"completions\"" : "\"completions\"");
         sep = ",";
     }
+    if (m->can_call_tools)
+        sup_json_str(o, ",\"tools\"");
+    if (m->can_think)
+        sup_json_str(o, ",\"thinking\"");
     if (m->can_embed) {
         sup_json_str(o, sep);
         sup_json_str(o, "\"embeddings\"");

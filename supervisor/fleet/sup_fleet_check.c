@@ -18,6 +18,7 @@
 #define TOP_MAX 64
 #define DELTAS_SLACK 8 /* per choice: held-back text, the finish */
 #define DELTA_TEXT_MAX (1u << 20)
+#define CALLS_MAX 64      /* of one choice */
 #define TOKEN_BYTES 1280u /* packed, of one token or alternative: a piece and its frame */
 
 #define LIVE (SUP_W_LOADING | SUP_W_RUNNING | SUP_W_DRAINING)
@@ -126,6 +127,7 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->top_logprobs = q->generate->top_logprobs;
         a->logprobs = q->generate->logprobs;
         a->echo = q->generate->echo;
+        a->tools = q->generate->tools.len > 0;
         /* a token is made of one byte at least; a few are added */
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
@@ -172,19 +174,36 @@ static uint64_t answer_bytes_max(const struct sup_asked *a, const Ipc__Loaded *m
     return a->n * (n * per_token + (a->echo ? a->n_prompt : 0));
 }
 
+static enum rc check_call(const struct sup_asked *a, const Ipc__CallPart *c, struct rc_err *err)
+{
+    if (!a->tools)
+        return bad(err, "Delta: a tool was called, none was given");
+    if (c->index >= CALLS_MAX || c->name.len > NAME_MAX_BYTES ||
+        !ipc_utf8_valid(c->name.data, c->name.len))
+        return bad(err, "Delta: a call's number or name is out of range");
+    if (c->arguments.len > DELTA_TEXT_MAX || !ipc_utf8_valid(c->arguments.data, c->arguments.len))
+        return bad(err, "Delta: a call's arguments are too long or not UTF-8");
+    return RC_OK;
+}
+
 static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__Loaded *model,
                            struct rc_err *err)
 {
     uint32_t vocab = model ? model->vocab_size : 0;
+    enum rc rc;
 
     if (d->index >= a->n)
         return rc_fail(err, RC_FORMAT, "Delta: choice %u of %u", d->index, a->n);
     if (a->finished && (a->finished[d->index / 64] >> (d->index % 64) & 1))
         return rc_fail(err, RC_FORMAT, "Delta: choice %u had finished", d->index);
-    if (d->finish > 2)
+    if (d->finish > 3 || (d->finish == 3 && !a->tools))
         return rc_fail(err, RC_FORMAT, "Delta: finish %u", d->finish);
     if (!ipc_utf8_valid(d->text.data, d->text.len))
         return bad(err, "Delta: text is not UTF-8");
+    if (!ipc_utf8_valid(d->reasoning.data, d->reasoning.len))
+        return bad(err, "Delta: reasoning is not UTF-8");
+    if (d->call && (rc = check_call(a, d->call, err)) != RC_OK)
+        return rc;
     if (!tokens_ok(d->tokens, d->n_tokens, vocab))
         return bad(err, "Delta: a token is outside the vocabulary");
     if (d->is_prompt && !a->echo)
@@ -195,7 +214,7 @@ static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__
     if (!d->is_prompt) {
         /* also when tokens are not told: one delta is at least one step */
         if (++a->n_deltas > (uint64_t)a->n * (a->max_tokens + DELTAS_SLACK) ||
-            d->text.len > DELTA_TEXT_MAX)
+            d->text.len > DELTA_TEXT_MAX || d->reasoning.len > DELTA_TEXT_MAX)
             return bad(err, "Delta: more text than was asked for");
         a->n_tokens += d->n_tokens > d->n_probs ? d->n_tokens : d->n_probs;
         if (a->n_tokens > (uint64_t)a->n * a->max_tokens)

@@ -1,9 +1,11 @@
 """openai_python.py - the official OpenAI client for Python, unmodified, against inferd."""
 import base64
+import json
+import os
 import struct
 
 import inferd_api
-from inferd_test import Skip, case, check, equal, main
+from inferd_test import Skip, case, check, copy_model, equal, main
 
 try:
     import openai
@@ -112,6 +114,143 @@ def completions():
         text = "".join(ch.choices[0].text for ch in
                        c.completions.create(model=t.chat, prompt="Hello", max_tokens=4, stream=True))
         equal("Hello" + text, r.choices[0].text, "stream")
+
+
+WEATHER = {"type": "object", "required": ["city", "unit"], "additionalProperties": False,
+           "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["c", "f"]},
+                          "days": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": WEATHER}},
+         {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def tool_model(t):
+    """The tiny Gemma 4: it calls tools where it must, since its weights are random."""
+    if t.server is None:
+        raise Skip("the server given may have no model that calls tools")
+    name = "gemma4_text"
+    if not os.path.exists(os.path.join(t.server.models, name)):
+        copy_model(name, t.server.models)
+    equal(t.post("/ai/v1/models/load", {"model": name}, timeout=120).status, 200, f"load of {name}")
+    return name
+
+
+def weather_of(text):
+    a = json.loads(text)
+    check(set(a) <= set(WEATHER["properties"]) and a["unit"] in ("c", "f") and len(a["city"]) <= 12,
+          f"the arguments obey the schema: {a}")
+    return a
+
+
+@case
+def chat_tools_round_trip():
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        named = {"type": "function", "function": {"name": "get_weather"}}
+        asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "max_tokens": 400, "temperature": 1, "seed": 3}
+        r = c.chat.completions.create(tool_choice=named, parallel_tool_calls=False, **asked)
+        m = r.choices[0].message
+        equal(r.choices[0].finish_reason, "tool_calls", "finish_reason")
+        equal((m.content, len(m.tool_calls), m.tool_calls[0].function.name), (None, 1, "get_weather"), "one call, no text")
+        check(m.tool_calls[0].id.startswith("call_"), "id")
+        weather_of(m.tool_calls[0].function.arguments)
+        many = c.chat.completions.create(tool_choice="required", **asked).choices[0].message.tool_calls
+        equal(len({x.id for x in many}), len(many), "ids differ")
+        for x in many:
+            check(x.function.name == "now" and json.loads(x.function.arguments) == {} or weather_of(x.function.arguments), "a call")
+        # back with what the tool said, as the client's own object
+        told = MESSAGES + [m, {"role": "tool", "tool_call_id": m.tool_calls[0].id, "content": "21 degrees"}]
+        r = c.chat.completions.create(model=model, messages=told, tools=TOOLS, max_tokens=4)
+        check(r.usage.prompt_tokens > 20, "the call and its answer are in the prompt")
+        none = c.chat.completions.create(model=model, messages=MESSAGES, tools=TOOLS, tool_choice="none", max_tokens=8)
+        bare = c.chat.completions.create(model=model, messages=MESSAGES, max_tokens=8)
+        equal(none.choices[0].message, bare.choices[0].message, "none is as if there were no tools")
+
+
+@case
+def chat_tools_stream():
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "max_tokens": 400,
+                 "temperature": 1, "seed": 5}
+        whole = c.chat.completions.create(**asked).choices[0]
+        calls, finish = {}, None
+        for chunk in c.chat.completions.create(stream=True, **asked):
+            finish = chunk.choices[0].finish_reason or finish
+            for d in chunk.choices[0].delta.tool_calls or []:
+                if d.id:
+                    check(d.index not in calls and d.type == "function", "id, type and name come once, first")
+                    calls[d.index] = [d.function.name, ""]
+                calls[d.index][1] += d.function.arguments
+        equal(finish, whole.finish_reason, "finish_reason")
+        equal([tuple(calls[i]) for i in sorted(calls)],
+              [(x.function.name, x.function.arguments) for x in whole.message.tool_calls], "the same calls")
+
+
+@case
+def thinking_is_apart():
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+        told = MESSAGES + [{"role": "assistant", "content": None, "tool_calls": [call]},
+                           {"role": "tool", "tool_call_id": "c1", "content": "noon"}]
+        # behind a tool's answer the model's format begins with a thought
+        r = c.chat.completions.create(model=model, messages=told, tools=TOOLS, max_tokens=12, reasoning_effort="high",
+                                      extra_body={"ignore_eos": True})
+        m = r.choices[0].message
+        check(len(m.reasoning_content) > 0, "a thought")
+        parts = [ch.choices[0].delta for ch in
+                 c.chat.completions.create(model=model, messages=told, tools=TOOLS, max_tokens=12, stream=True,
+                                           reasoning_effort="high", extra_body={"ignore_eos": True})]
+        equal("".join(getattr(d, "reasoning_content", None) or "" for d in parts), m.reasoning_content, "streamed thought")
+        equal("".join(d.content or "" for d in parts), m.content or "", "streamed text")
+        raises(openai.BadRequestError,
+               lambda: c.chat.completions.create(model=t.chat, messages=MESSAGES, reasoning_effort="high"),
+               "INVALID_MODEL", f"model '{t.chat}' does not think")
+        raises(openai.BadRequestError, lambda: c.chat.completions.create(model=t.chat, messages=MESSAGES, tools=TOOLS),
+               "INVALID_MODEL", f"model '{t.chat}' does not support tool calling")
+
+
+@case
+def responses():
+    with inferd_api.target() as t:
+        t.need_chat()
+        c = client(t)
+        r = c.responses.create(model=t.chat, instructions="Be brief.", input="What is the capital of France?",
+                               max_output_tokens=8)
+        chat = c.chat.completions.create(model=t.chat, messages=MESSAGES, max_tokens=8)
+        equal(r.output_text, chat.choices[0].message.content, "the text chat gives")
+        equal(r.status, "incomplete" if chat.choices[0].finish_reason == "length" else "completed", "status")
+        equal((r.usage.input_tokens, r.usage.output_tokens), (chat.usage.prompt_tokens, chat.usage.completion_tokens), "usage")
+        with c.responses.stream(model=t.chat, instructions="Be brief.", input="What is the capital of France?",
+                                max_output_tokens=8) as s:
+            deltas = [e.delta for e in s if e.type == "response.output_text.delta"]
+        equal("".join(deltas), r.output_text, "stream")
+        shaped = c.responses.create(model=t.chat, input="hi", max_output_tokens=60, text={"format": {
+            "type": "json_schema", "name": "x", "schema": {"enum": ["yes", "no"]}}})
+        check(json.loads(shaped.output_text) in ("yes", "no"), "text.format")
+        raises(openai.BadRequestError, lambda: c.responses.create(model=t.chat, input="hi", previous_response_id="resp_1"),
+               "UNSUPPORTED_FEATURE", "previous_response_id")
+
+
+@case
+def responses_tools():
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        tools = [{"type": "function", "name": "get_weather", "parameters": WEATHER, "strict": True}]
+        asked = {"model": model, "input": "hi", "tools": tools, "tool_choice": {"type": "function", "name": "get_weather"},
+                 "parallel_tool_calls": False, "max_output_tokens": 400, "temperature": 1, "extra_body": {"seed": 3}}
+        r = c.responses.create(**asked)
+        equal([x.type for x in r.output], ["function_call"], "output")
+        weather_of(r.output[0].arguments)
+        pieces, done = "", None
+        for e in c.responses.create(stream=True, **asked):
+            pieces += e.delta if e.type == "response.function_call_arguments.delta" else ""
+            done = e.response if e.type == "response.completed" else done
+        equal((pieces, done.output[0].arguments), (r.output[0].arguments,) * 2, "streamed arguments")
+        back = [{"role": "user", "content": "hi"}, *r.output,
+                {"type": "function_call_output", "call_id": r.output[0].call_id, "output": "21 degrees"}]
+        again = c.responses.create(model=model, input=back, tools=tools, max_output_tokens=4)
+        check(again.usage.input_tokens > r.usage.input_tokens, "the call and its output are in the prompt")
 
 
 @case

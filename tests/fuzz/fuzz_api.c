@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static const char *const routes[] = {
     "/v1/chat/completions", "/v1/completions",   "/v1/embeddings",       "/ai/v1/embed",
     "/ai/v1/tokenize",      "/ai/v1/detokenize", "/ai/v1/models/load",   "/ai/v1/generate",
-    "/ai/v1/echo",          "/ai/v1/embeddings", "/ai/v1/models/unload", "/ai/v1/completions"};
+    "/ai/v1/echo",          "/ai/v1/embeddings", "/ai/v1/models/unload", "/ai/v1/completions",
+    "/v1/responses"};
 
 static void check_json(const char *p, size_t n)
 {
@@ -43,6 +44,7 @@ static void play_generate(unsigned i, const uint8_t *data, size_t n)
     const Ipc__Generate *q = fake_ticket(i)->frame->generate;
     Ipc__Frame fr = IPC__FRAME__INIT;
     Ipc__Delta d = IPC__DELTA__INIT;
+    Ipc__CallPart part = IPC__CALL_PART__INIT;
     Ipc__TokenProb p = IPC__TOKEN_PROB__INIT, *pp = &p;
     Ipc__TopProb top = IPC__TOP_PROB__INIT, *ptop = &top;
     uint32_t id = 3;
@@ -58,6 +60,12 @@ static void play_generate(unsigned i, const uint8_t *data, size_t n)
     d.n_tokens = 1;
     d.probs = &pp;
     d.n_probs = 1;
+    part.name = part.arguments = d.text;
+    part.ended = n & 2;
+    if (q->kind == 1 && (n & 4)) {
+        d.reasoning = d.text;
+        d.call = &part;
+    }
     fr.body_case = IPC__FRAME__BODY_DELTA;
     fr.delta = &d;
     for (uint32_t k = 0, choices = q->n; k < choices && k < 4; k++) {
@@ -126,6 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         T.conf.max_embed_inputs = 64;
         T.conf.max_queue = 64;
         T.gemma.can_embed = T.gemma.can_generate = true;
+        T.gemma.can_call_tools = T.gemma.can_think = true;
         ready = true;
     }
     path = routes[data[0] % (sizeof(routes) / sizeof(routes[0]))];

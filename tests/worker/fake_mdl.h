@@ -4,8 +4,9 @@
  * wanted row's logits are a function of what is read back through them (the
  * windowed class for the last tokens, the other for all). A wrong page, a page given
  * to two sequences or one released too early changes the answer.
- * Vocabulary: 1 <eos>, 2 <bos>, 16 + b the byte b, 272.. pieces of several bytes.
- * Defining the whole of both headers here keeps the real ones out of the link.
+ * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 16 + b the byte b, 272..
+ * pieces of several bytes. Defining the whole of both headers here keeps the real ones out of the
+ * link.
  */
 #ifndef TEST_WORKER_FAKE_MDL_H
 #define TEST_WORKER_FAKE_MDL_H
@@ -22,6 +23,7 @@
 #define FAKE_BOS 2
 #define FAKE_BYTE(b) (16 + (int32_t)(unsigned char)(b))
 #define FAKE_PIECE0 272
+#define FAKE_MARK0 3 /* <|channel> <channel|> <|tool_call> <tool_call|> <|tool_response> <|"|> */
 #define FAKE_PAGES 1024
 #define FAKE_PAGE 16
 
@@ -424,6 +426,17 @@ const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t
         s = "";
     *n = strlen(s);
     return s;
+}
+int32_t mdl_tok_find(const struct mdl_tok *t, const char *piece, size_t n)
+{
+    static const char *const marks[] = {"<|channel>",   "<channel|>",       "<|tool_call>",
+                                        "<tool_call|>", "<|tool_response>", "<|\"|>"};
+
+    (void)t;
+    for (int32_t i = 0; i < 6; i++)
+        if (strlen(marks[i]) == n && memcmp(marks[i], piece, n) == 0)
+            return FAKE_MARK0 + i;
+    return -1;
 }
 uint32_t mdl_tok_vocab(const struct mdl_tok *t)
 {

@@ -12,6 +12,7 @@ static const char *field_of(enum wrk_gr_kind kind)
     return kind == WRK_GR_GBNF    ? "grammar"
            : kind == WRK_GR_REGEX ? "regex"
            : kind == WRK_GR_JSON  ? "response_format"
+           : kind == WRK_GR_CALLS ? "tools"
                                   : "response_format.json_schema.schema";
 }
 
@@ -28,10 +29,13 @@ static void read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, si
     case WRK_GR_REGEX:
         gr_read_regex(b, text, n);
         return;
+    case WRK_GR_CALLS:
+        gr_read_calls(b, text, n);
+        return;
     case WRK_GR_NONE:
         break;
     }
-    gr_fail(b, RC_INVALID, "kind %d, expected 1 to 4", (int)kind);
+    gr_fail(b, RC_INVALID, "kind %d, expected 1 to 5", (int)kind);
 }
 
 enum rc wrk_gr_compile(struct wrk_gr_prog **out, enum wrk_gr_kind kind, const char *text, size_t n,

@@ -24,8 +24,8 @@
 #define GR_DEPTH 256u         /* frames of a stack */
 #define GR_LEAST_MAX 1024u    /* bytes, as far as we count */
 #define GR_CONFIGS 512u       /* stacks of a set */
-#define GR_FAN 1024u          /* edges, and calls, of one place that could not be made determinate */
-#define GR_VISITS 4096u       /* places looked at to move by one byte */
+#define GR_FAN 1024u    /* edges, and calls, of one place that could not be made determinate */
+#define GR_VISITS 4096u /* places looked at to move by one byte */
 
 /* ---------------------------------------------------------------------- trees */
 
@@ -77,6 +77,7 @@ struct gr_build {
     struct gr_vec nedge;                        /* gr_nedge */
     uint32_t n_states;
     uint64_t steps;
+    bool raw;          /* strings are no JSON: gr_set takes their characters as they stand */
     const char *field; /* the API's name of what is compiled */
     /* says where in the text a reader is, for messages; or NULL */
     void (*locate)(const void *user, char *out, size_t cap);
@@ -131,6 +132,7 @@ uint32_t gr_utf8(const char *s, size_t n, size_t *at);
 void gr_read_schema(struct gr_build *b, const char *text, size_t n, bool any_object);
 void gr_read_gbnf(struct gr_build *b, const char *text, size_t n);
 void gr_read_regex(struct gr_build *b, const char *text, size_t n);
+void gr_read_calls(struct gr_build *b, const char *text, size_t n);
 
 /* A regular expression as a tree: search: it may match anywhere, inside a JSON string. */
 uint32_t gr_regex(struct gr_build *b, const char *text, size_t n, bool search);

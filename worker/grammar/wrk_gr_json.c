@@ -33,6 +33,8 @@ uint32_t sc_digits(struct sc *c, uint32_t min, uint32_t max)
 
 uint32_t sc_space(struct sc *c)
 {
+    if (c->calls)
+        return gr_empty(c->b);
     if (c->space == GR_NONE) {
         uint32_t r = c->space = gr_rule_new(c->b, "white space");
         uint32_t node =
@@ -60,6 +62,8 @@ uint32_t sc_char(struct sc *c)
     struct gr_build *b = c->b;
     uint32_t h, h2, u;
 
+    if (c->chr == GR_NONE && c->calls)
+        c->chr = sc_raw_char(c);
     if (c->chr != GR_NONE)
         return c->chr;
     h = gr_set(b, hex, 3, false);
@@ -93,7 +97,7 @@ static uint32_t call_made(struct sc *c, uint32_t *r, const char *name,
 
 static uint32_t make_string(struct sc *c)
 {
-    uint32_t quote = gr_str(c->b, "\"");
+    uint32_t quote = sc_quote(c);
 
     return GR_SEQ_OF(c->b, quote, gr_rep(c->b, sc_char(c), 0, GR_INF), quote);
 }
@@ -208,6 +212,8 @@ uint32_t sc_literal(struct sc *c, const json_t *v)
     char number[40], *text = NULL;
     uint32_t node;
 
+    if (c->calls && (json_is_string(v) || json_is_array(v) || json_is_object(v)))
+        return sc_raw_literal(c, v);
     if (json_is_real(v)) { /* as short as it can be read back */
         for (int digits = 15; digits <= 17; digits++) {
             snprintf(number, sizeof(number), "%.*g", digits, json_real_value(v));

@@ -30,8 +30,18 @@ struct sc {
     uint32_t n_memo, memo_cap;
     /* trees and rules of JSON itself, GR_NONE until wanted */
     uint32_t chr, space, string, number, value, object, array;
+    bool calls; /* not JSON: the arguments of a call (wrk_gr_calls.c) */
 };
+#define SC_INIT(build)                                                                        \
+    {                                                                                         \
+        .b = (build), .chr = GR_NONE, .space = GR_NONE, .string = GR_NONE, .number = GR_NONE, \
+        .value = GR_NONE, .object = GR_NONE, .array = GR_NONE                                 \
+    }
 
+/* "schema at #/properties/a": the place looked at, its end if it is long. user: struct sc. */
+void sc_locate(const void *user, char *out, size_t cap);
+/* jansson bounds neither nesting: 64 schemas are at most some 200 levels. */
+bool sc_too_deep(const char *text, size_t n);
 void sc_fail(struct sc *c, enum rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* The tree of a schema that stands at key (or number idx) of the one looked at. */
@@ -54,6 +64,12 @@ uint32_t sc_brackets(struct sc *c, uint32_t items, bool may_be_empty);
 /* A value spelt out. */
 uint32_t sc_literal(struct sc *c, const json_t *v);
 uint32_t sc_digits(struct sc *c, uint32_t min, uint32_t max);
+
+/* ---- the same in calls (wrk_gr_calls.c) */
+uint32_t sc_quote(struct sc *c); /* what stands around a string, in JSON too */
+uint32_t sc_raw_char(struct sc *c);
+uint32_t sc_raw_key(struct sc *c, const char *key);
+uint32_t sc_raw_literal(struct sc *c, const json_t *v);
 
 /* ---- types (wrk_gr_number.c, wrk_gr_object.c, wrk_gr_string.c) */
 uint32_t sc_integer(struct sc *c, json_t *schema);

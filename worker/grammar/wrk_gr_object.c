@@ -81,7 +81,8 @@ static void add_member(struct members *m, const char *name, uint32_t value, enum
             gr_rule(c->b, rule)->node = value;
         value = gr_call(c->b, rule);
     }
-    node = GR_SEQ_OF(c->b, sc_literal(c, key), gr_str(c->b, ":"), sc_space(c), value);
+    node = GR_SEQ_OF(c->b, c->calls ? sc_raw_key(c, name) : sc_literal(c, key), gr_str(c->b, ":"),
+                     sc_space(c), value);
     json_decref(key);
     put(m, node);
     put(m, how);
@@ -194,7 +195,7 @@ static uint32_t other_name(struct members *m)
         node = n > 0 ? no_name(&w, 0, n, 0, any) : any;
     free(w.name);
     free(w.len);
-    return GR_SEQ_OF(c->b, gr_str(c->b, "\""), node, gr_str(c->b, "\""));
+    return GR_SEQ_OF(c->b, sc_quote(c), node, sc_quote(c));
 }
 
 /* ------------------------------------------------------------------ the whole */

@@ -98,8 +98,7 @@ void sc_fail(struct sc *c, enum rc rc, const char *fmt, ...)
     gr_fail(c->b, rc, "%s", text);
 }
 
-/* "schema at #/properties/a": the place looked at, its end if it is long. */
-static void locate(const void *user, char *out, size_t cap)
+void sc_locate(const void *user, char *out, size_t cap)
 {
     const struct sc *c = user;
     const struct sc_path *step[SC_DEPTH * 2 + 2], *p;
@@ -404,7 +403,7 @@ static uint32_t named(struct sc *c, json_t *s)
         return 0;
     if ((m = memo_find(c, s))->schema == s)
         return gr_call(c->b, m->rule);
-    locate(c, name, sizeof(name));
+    sc_locate(c, name, sizeof(name));
     rule = gr_rule_new(c->b, name);
     if (c->b->rc != RC_OK)
         return 0;
@@ -444,8 +443,7 @@ uint32_t sc_schema(struct sc *c, json_t *s, const char *key, size_t idx)
     return node;
 }
 
-/* jansson bounds neither: 64 schemas are at most some 200 levels. */
-static bool too_deep(const char *text, size_t n)
+bool sc_too_deep(const char *text, size_t n)
 {
     int depth = 0;
     bool in = false;
@@ -467,20 +465,13 @@ static bool too_deep(const char *text, size_t n)
 
 void gr_read_schema(struct gr_build *b, const char *text, size_t n, bool any_object)
 {
-    struct sc c = {.b = b,
-                   .chr = GR_NONE,
-                   .space = GR_NONE,
-                   .string = GR_NONE,
-                   .number = GR_NONE,
-                   .value = GR_NONE,
-                   .object = GR_NONE,
-                   .array = GR_NONE};
+    struct sc c = SC_INIT(b);
     uint32_t root = gr_rule_new(b, "the answer"), node = 0;
     json_error_t why;
 
     if (any_object) {
         node = sc_object_any(&c);
-    } else if (too_deep(text, n)) {
+    } else if (sc_too_deep(text, n)) {
         gr_fail(b, RC_TOO_LARGE, "the schema's JSON is nested more than 256 deep");
     } else if ((c.root = json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why)) ==
                NULL) {
@@ -488,7 +479,7 @@ void gr_read_schema(struct gr_build *b, const char *text, size_t n, bool any_obj
     } else if ((c.made = json_array()) == NULL) {
         gr_fail(b, RC_NOMEM, "no memory for a schema");
     } else {
-        b->locate = locate;
+        b->locate = sc_locate;
         b->user = &c;
         node = json_is_object(c.root) ? named(&c, c.root) : sc_schema(&c, c.root, NULL, 0);
     }

@@ -45,7 +45,7 @@ static const struct {
 
 static uint32_t quoted(struct sc *c, uint32_t inside)
 {
-    uint32_t quote = gr_str(c->b, "\"");
+    uint32_t quote = sc_quote(c);
 
     return GR_SEQ_OF(c->b, quote, inside, quote);
 }

@@ -94,7 +94,8 @@ uint32_t gr_never(struct gr_build *b)
 
 uint32_t gr_set(struct gr_build *b, const struct gr_range *r, uint32_t n, bool json)
 {
-    struct gr_node node = {.op = GR_SET, .json = json, .a = b->range.n, .n = n, .cost = 2};
+    struct gr_node node = {
+        .op = GR_SET, .json = json && !b->raw, .a = b->range.n, .n = n, .cost = 2};
 
     for (uint32_t i = 0; i < n; i++) {
         struct gr_range *p = gr_push(b, &b->range, sizeof(*p), GR_NODES_MAX, "character ranges");
@@ -102,6 +103,8 @@ uint32_t gr_set(struct gr_build *b, const struct gr_range *r, uint32_t n, bool j
         if (p == NULL)
             return 0;
         *p = r[i];
+        if (b->raw && p->lo == 0 && p->hi > 0)
+            p->lo = 1; /* many readers of JSON refuse U+0000 */
         node.cost += r[i].hi < 128 && !json ? 0 : 4;
     }
     return node_new(b, node);

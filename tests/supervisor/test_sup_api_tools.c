@@ -1,0 +1,270 @@
+/* test_sup_api_tools.c - tools and thinking: fields to a Generate, frames to tool_calls. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sup_api_fake.h"
+
+#define F(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define HI "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define TALK(more) \
+    "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}," more "]}"
+
+static int setup(void **state)
+{
+    (void)state;
+    fake_setup();
+    T.gemma.can_call_tools = T.gemma.can_think = true;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fake_teardown();
+    return 0;
+}
+
+static void assert_has(const char *part)
+{
+    if (!strstr(fake_answer(), part)) {
+        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
+        fail();
+    }
+}
+
+static const Ipc__Generate *asked(const char *body)
+{
+    unsigned n = T.fleet.n_tickets;
+
+    fake_req_reset();
+    fake_post("/v1/chat/completions", body);
+    if (T.fleet.n_tickets != n + 1)
+        fail_msg("%s: %s", body, fake_answer());
+    return fake_ticket(n)->frame->generate;
+}
+
+static void leave(void)
+{
+    T.req.abort_fn(T.req.abort_user);
+    T.req.done = true;
+}
+
+static void test_what_the_worker_is_asked(void **state)
+{
+    const Ipc__Generate *q;
+
+    (void)state;
+    q = asked(HI ",\"tools\":[" F("f") "," F("g") "]}");
+    assert_int_equal(q->tool_choice, 0);
+    assert_false(q->one_call);
+    assert_int_equal(q->tools.len, strlen("[" F("f") "," F("g") "]"));
+    assert_memory_equal(q->tools.data, "[" F("f") "," F("g") "]", q->tools.len);
+    leave();
+    q = asked(
+        HI ",\"tools\":[" F("f") "],\"tool_choice\":\"required\",\"parallel_tool_calls\":false}");
+    assert_int_equal(q->tool_choice, 1);
+    assert_true(q->one_call);
+    leave();
+    q = asked(HI ",\"tools\":[" F("f") "," F("g") "],\"tool_choice\":" F("g") "}");
+    assert_int_equal(q->tool_choice, 2);
+    assert_string_equal(q->tool_name, "g");
+    leave();
+    q = asked(HI ",\"tools\":[" F("f") "],\"tool_choice\":\"none\",\"grammar\":\"json\"}");
+    assert_int_equal(q->tools.len, 0);
+    assert_int_equal(q->tool_choice, 0);
+    leave();
+    assert_true(asked(HI ",\"reasoning_effort\":\"low\"}")->thinking);
+    leave();
+    assert_false(asked(HI ",\"reasoning_effort\":\"minimal\"}")->thinking);
+    leave();
+    assert_false(asked(HI ",\"reasoning_effort\":\"high\",\"chat_template_kwargs\":"
+                          "{\"enable_thinking\":false}}")
+                     ->thinking);
+    leave();
+    q = asked(
+        TALK("{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":"
+             "[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+             "\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":"
+             "[{\"type\":\"text\",\"text\":\"42\"}]}"));
+    assert_int_equal(q->n_messages, 3);
+    assert_memory_equal(q->messages[1]->reasoning.data, "hm", 2);
+    assert_non_null(strstr((char *)q->messages[1]->tool_calls.data, "\"arguments\":\"{}\""));
+    assert_string_equal(q->messages[2]->role, "tool");
+    assert_string_equal(q->messages[2]->tool_call_id, "c1");
+    assert_memory_equal(q->messages[2]->content.data, "42", 2);
+    leave();
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *body, *code, *part;
+    } rows[] = {
+        {HI ",\"tools\":5}", "INVALID_REQUEST", "field 'tools': got 5"},
+        {HI ",\"tools\":[5]}", "INVALID_REQUEST", "tools[0].type"},
+        {HI ",\"tools\":[{\"type\":\"code\"}]}", "INVALID_REQUEST", "got \\\"code\\\""},
+        {HI ",\"tools\":[{\"type\":\"function\"}]}", "INVALID_REQUEST", "tools[0].function.name"},
+        {HI ",\"tools\":[" F("f") "," F("a b") "]}", "INVALID_REQUEST", "tools[1].function.name"},
+        {HI ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]}",
+         "INVALID_REQUEST", "tools[0].function.parameters"},
+        {HI ",\"tool_choice\":\"auto\"}", "INVALID_REQUEST", "'tools' beside it"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":\"maybe\"}", "INVALID_REQUEST", "tool_choice"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":" F("g") "}", "INVALID_REQUEST",
+         "tool_choice.function.name"},
+        {HI ",\"tools\":[" F("f") "],\"parallel_tool_calls\":1}", "INVALID_REQUEST",
+         "parallel_tool_calls"},
+        {HI ",\"tools\":[" F("f") "],\"regex\":\"a\"}", "UNSUPPORTED_FEATURE", "field 'regex'"},
+        {HI ",\"reasoning_effort\":\"high\",\"response_format\":{\"type\":\"json_object\"}}",
+         "UNSUPPORTED_FEATURE", "beside thinking"},
+        {HI ",\"functions\":[{}]}", "UNSUPPORTED_FEATURE", "use 'tools'"},
+        {TALK("{\"role\":\"tool\",\"content\":\"x\"}"), "INVALID_REQUEST",
+         "messages[1].tool_call_id"},
+        {TALK("{\"role\":\"function\",\"content\":\"x\"}"), "INVALID_REQUEST", "messages[1].role"},
+        {TALK("{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[1]}"), "INVALID_REQUEST",
+         "of an assistant's message"},
+        {TALK("{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"\"}]}"), "INVALID_REQUEST",
+         "messages[1].tool_calls[0].id"},
+        {TALK("{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
+              "\"arguments\":5}}]}"),
+         "INVALID_REQUEST", "messages[1].tool_calls[0].function.arguments"},
+        {TALK("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":5}"),
+         "INVALID_REQUEST", "messages[1].reasoning_content"},
+    };
+    char word[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fake_req_reset();
+        fake_post("/ai/v1/chat/completions", rows[i].body);
+        if (!T.req.done || T.req.status != 400)
+            fail_msg("%s: %u %s", rows[i].body, T.req.status, fake_answer());
+        snprintf(word, sizeof(word), "{\"error\":\"%s\"", rows[i].code);
+        assert_has(word);
+        assert_has(rows[i].part);
+    }
+    assert_int_equal(T.fleet.n_tickets, 0);
+}
+
+/* A Delta with a thought, or a piece of a call. */
+static void said(uint32_t index, const char *thought, const char *name, const char *args,
+                 bool ended, uint32_t finish)
+{
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    Ipc__Delta d = IPC__DELTA__INIT;
+    Ipc__CallPart p = IPC__CALL_PART__INIT;
+
+    d.index = index;
+    d.finish = finish;
+    d.reasoning.data = (uint8_t *)(uintptr_t)thought;
+    d.reasoning.len = strlen(thought);
+    p.name.data = (uint8_t *)(uintptr_t)name;
+    p.name.len = strlen(name);
+    p.arguments.data = (uint8_t *)(uintptr_t)args;
+    p.arguments.len = strlen(args);
+    p.ended = ended;
+    if (name[0] || args[0] || ended)
+        d.call = &p;
+    fr.body_case = IPC__FRAME__BODY_DELTA;
+    fr.delta = &d;
+    fake_play(0, &fr);
+}
+
+static json_t *message(void)
+{
+    json_t *j = json_loads(fake_answer(), 0, NULL);
+
+    assert_non_null(j);
+    return j;
+}
+
+static void test_a_whole_answer(void **state)
+{
+    json_t *j, *m, *calls;
+
+    (void)state;
+    asked(HI ",\"tools\":[" F("f") "]}");
+    said(0, "h\"m", "", "", false, 0);
+    said(0, "", "f", "{\"a\":", false, 0);
+    said(0, "", "", "\"x\"}", true, 0);
+    said(0, "", "g", "{}", true, 0);
+    said(0, "", "", "", false, 3);
+    fake_done(0, 10, 9, 0);
+    j = message();
+    m = json_object_get(json_array_get(json_object_get(j, "choices"), 0), "message");
+    calls = json_object_get(m, "tool_calls");
+    assert_true(json_is_null(json_object_get(m, "content")));
+    assert_string_equal(json_string_value(json_object_get(m, "reasoning_content")), "h\"m");
+    assert_int_equal(json_array_size(calls), 2);
+    assert_string_equal(json_string_value(json_object_get(
+                            json_object_get(json_array_get(calls, 0), "function"), "arguments")),
+                        "{\"a\":\"x\"}");
+    assert_string_not_equal(json_string_value(json_object_get(json_array_get(calls, 0), "id")),
+                            json_string_value(json_object_get(json_array_get(calls, 1), "id")));
+    assert_has("\"finish_reason\":\"tool_calls\"");
+    json_decref(j);
+}
+
+/* Pieces that a worker gone wrong might send never break the JSON. */
+static void test_broken_calls_stay_json(void **state)
+{
+    (void)state;
+    asked(HI ",\"tools\":[" F("f") "]}");
+    said(0, "", "", "lost", false, 0);
+    said(0, "", "f", "{", false, 0);
+    said(0, "", "g", "", false, 0);
+    said(0, "", "", "", false, 1);
+    fake_done(0, 10, 9, 0);
+    json_decref(message());
+    assert_has("\"name\":\"g\"");
+    assert_null(strstr(fake_answer(), "lost"));
+}
+
+static void test_a_stream(void **state)
+{
+    const char *p;
+
+    (void)state;
+    asked(HI ",\"stream\":true,\"tools\":[" F("f") "]}");
+    said(0, "hm", "", "", false, 0);
+    said(0, "", "f", "{\"a\":", false, 0);
+    said(0, "", "", "1}", true, 0);
+    said(0, "", "g", "{}", true, 0);
+    said(0, "", "", "", false, 3);
+    fake_done(0, 10, 9, 0);
+    p = fake_answer();
+    for (const char *const *want =
+             (const char *const[]){
+                 "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+                 "\"delta\":{\"reasoning_content\":\"hm\"}",
+                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_",
+                 "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]}",
+                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\":"
+                 "\"}}]}",
+                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]}",
+                 "\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"call_",
+                 "\"delta\":{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}",
+                 "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\"", "data: [DONE]",
+                 NULL};
+         *want; want++) {
+        if (!(p = strstr(p, *want)))
+            fail_msg("%s\nlacks, in this order: %s", fake_answer(), *want);
+        p += strlen(*want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_the_worker_is_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_whole_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_broken_calls_stay_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_stream, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
