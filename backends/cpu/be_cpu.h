@@ -25,8 +25,8 @@
 #define BE_CPU_MAX_HEAD 512     /* head_dim limit of the fast attention */
 #define BE_CPU_KEYS 64          /* keys of one attention tile; tiles start at multiples of it */
 #define BE_CPU_VECS 48          /* query vectors (rows x heads) of one attention item, at most */
-#define BE_CPU_ONE_PASS 1024    /* keys that are summed without a cut */
-#define BE_CPU_SPLIT 512        /* keys between two cuts, at least; a multiple of KEYS */
+#define BE_CPU_ONE_PASS 512    /* keys that are summed without a cut */
+#define BE_CPU_SPLIT 256        /* keys between two cuts, at least; a multiple of KEYS */
 #define BE_CPU_SPLITS 32        /* cuts of a sequence, at most */
 #define BE_CPU_PARTS (1u << 20) /* bytes for sums of cuts that threads share */
 #define BE_CPU_ALIGN 64

@@ -27,9 +27,9 @@
 #define INLINE static inline __attribute__((always_inline))
 /* Constant bounds: only fully unrolled do the sums live in registers. */
 #define UNROLL _Pragma("GCC unroll 8")
-#define STRIP 16u   /* keys of one score kernel */
-#define GROUP 6u    /* vectors of one kernel */
-#define IN_PLACE 6u /* vectors of an item that reads the cache in place, at most */
+#define STRIP 16u    /* keys of one score kernel */
+#define GROUP 6u     /* vectors of one kernel */
+#define IN_PLACE 12u /* vectors of an item that reads the cache in place, at most */
 
 struct state {
     const struct be_cpu_attn *a;
@@ -289,6 +289,14 @@ static void load_rows(struct state *t, uint32_t b, uint32_t e)
 
 /* ------------------------------------------------------------------------ tiles */
 
+/* How many of n vectors go together: 8 as 4 and 4, not 6 and 2. */
+static unsigned group_of(unsigned n)
+{
+    unsigned groups = (n + GROUP - 1) / GROUP;
+
+    return (n + groups - 1) / groups;
+}
+
 static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
 {
     const struct be_cpu_attn *a = t->a;
@@ -299,8 +307,8 @@ static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
 
         if (in_place)
             page_at(t, t->t0 + k, &kp, &vp);
-        for (unsigned i = 0; i < t->n; i += GROUP) {
-            unsigned r = t->n - i < GROUP ? t->n - i : GROUP;
+        for (unsigned i = 0, r; i < t->n; i += r) {
+            r = group_of(t->n - i);
 
             if (in_place)
                 scores_any(a->kv->dtype == BE_F16, r, t->q + i, kp, a->kv->page_tokens, dim,
@@ -370,8 +378,9 @@ static void run_tile(struct state *t, bool in_place)
                 _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), SET8(f)));
     }
     for (unsigned i = 0, r; i < t->n; i += r) {
-        for (r = 1; r < GROUP && i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
+        for (r = 1; i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
             r++;
+        r = group_of(r);
         if (t->b[i] < t->e[i])
             add_values(t, in_place, i, r);
     }

@@ -126,9 +126,10 @@ void be_cpu_attn_split(struct be_cpu_ctx *c, const struct be_cpu_attn *item, con
     p.item.n_rows = s->n_rows;
     p.item.pos0 = s->pos0;
     p.item.pages = s->pages[item->layer->cls];
-    /* Below four cuts per thread the last, short one would leave a thread idle. */
-    if ((uint64_t)kv_heads * p.n < 4ull * c->n_threads && p.group > 1)
-        blocks = c->n_threads < p.group ? c->n_threads : p.group;
+    /* Below two cuts per thread the last, short one would leave a thread idle. Threads that
+     * part between heads read the same keys, and two heads take as long as four. */
+    while ((uint64_t)kv_heads * p.n * blocks < 2ull * c->n_threads && blocks < p.group)
+        blocks++;
     p.block_heads = (p.group + blocks - 1) / blocks;
     p.head_blocks = (p.group + p.block_heads - 1) / p.block_heads;
     be_cpu_pool_run(c->pool, (size_t)kv_heads * p.head_blocks * p.n, 1, part_range, &p);
