@@ -48,6 +48,7 @@ static void ctx_free(struct be_ctx **ctx)
 
     be_cpu_pool_free(&c->pool);
     be_cpu_free(c, BE_CPU_MEM_WORK, c->scratch, c->scratch_bytes);
+    be_cpu_free(c, BE_CPU_MEM_WORK, c->parts, c->parts ? BE_CPU_PARTS : 0);
     be_cpu_free(c, BE_CPU_MEM_WORK, c->act, c->act_bytes);
     free(c);
     *ctx = NULL;
@@ -81,6 +82,10 @@ static enum rc ctx_new(struct be_ctx **out, const struct be_opts *o, struct rc_e
     c->scratch_bytes = (size_t)c->n_threads * BE_CPU_SCRATCH;
     if ((rc = be_cpu_alloc(c, BE_CPU_MEM_WORK, c->scratch_bytes, &c->scratch,
                            "scratch of the threads", err)) != RC_OK)
+        goto out;
+    if (c->n_threads > 1 && c->kern->attn_merge &&
+        (rc = be_cpu_alloc(c, BE_CPU_MEM_WORK, BE_CPU_PARTS, &c->parts, "sums of split attention",
+                           err)) != RC_OK)
         goto out;
     if ((rc = be_cpu_pool_new(&c->pool, c->n_threads, spin, err)) != RC_OK)
         goto out;

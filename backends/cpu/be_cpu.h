@@ -17,14 +17,18 @@
 #include "be_impl.h"
 
 #define BE_CPU_MAX_THREADS 256
-#define BE_CPU_UNIT 16      /* outputs of a linear that are computed together */
-#define BE_CPU_GROUP 8      /* weight rows interleaved in a packed quantized matrix */
-#define BE_CPU_ROWS 24      /* rows handed to a linear kernel at once, at most */
-#define BE_CPU_TILE 8       /* activation rows interleaved by the quantizers */
-#define BE_CPU_CHUNK 240    /* rows quantized at once: a multiple of ROWS and TILE */
-#define BE_CPU_MAX_HEAD 512 /* head_dim limit of the fast attention */
-#define BE_CPU_KEYS 64      /* keys of one attention tile; tiles start at multiples of it */
-#define BE_CPU_VECS 48      /* query vectors (rows x heads) of one attention item, at most */
+#define BE_CPU_UNIT 16          /* outputs of a linear that are computed together */
+#define BE_CPU_GROUP 8          /* weight rows interleaved in a packed quantized matrix */
+#define BE_CPU_ROWS 24          /* rows handed to a linear kernel at once, at most */
+#define BE_CPU_TILE 8           /* activation rows interleaved by the quantizers */
+#define BE_CPU_CHUNK 240        /* rows quantized at once: a multiple of ROWS and TILE */
+#define BE_CPU_MAX_HEAD 512     /* head_dim limit of the fast attention */
+#define BE_CPU_KEYS 64          /* keys of one attention tile; tiles start at multiples of it */
+#define BE_CPU_VECS 48          /* query vectors (rows x heads) of one attention item, at most */
+#define BE_CPU_ONE_PASS 512    /* keys that are summed without a cut */
+#define BE_CPU_SPLIT 256        /* keys between two cuts, at least; a multiple of KEYS */
+#define BE_CPU_SPLITS 32        /* cuts of a sequence, at most */
+#define BE_CPU_PARTS (1u << 20) /* bytes for sums of cuts that threads share */
 #define BE_CPU_ALIGN 64
 
 enum be_cpu_mem { BE_CPU_MEM_WEIGHT, BE_CPU_MEM_KV, BE_CPU_MEM_WORK, BE_CPU_MEM_KINDS };
@@ -111,7 +115,15 @@ struct be_cpu_attn {
     size_t ld_kv;
     /* the item */
     uint32_t row0, n_rows, pos0, head0, n_heads, kv_head;
+    /* part of an item: keys [key0, key1) between two cuts, whose sums go to (or are
+     * merged from) part; vector i's begin at part + i * ld_part. NULL = whole */
+    float *part;
+    size_t ld_part;
+    uint32_t key0, key1;
 };
+
+/* Sums of one vector between two cuts: head_dim values, then maximum, then weights. */
+#define BE_CPU_PART_COLS(dim) ((size_t)(dim) + 8)
 
 /* lo and hi of the query at position pos. */
 static inline void be_cpu_attn_range(const struct be_cpu_attn *a, uint32_t pos, uint32_t *lo,
@@ -133,6 +145,20 @@ static inline void be_cpu_attn_range(const struct be_cpu_attn *a, uint32_t pos, 
                 *hi = pos + r + 1;
         }
     }
+}
+
+/* A long sum over cached keys is cut at multiples of the returned number of keys, the
+ * pieces merged in order. It follows from what the one query sees, so that neither
+ * neighbours, chunks of a prefill nor threads change a bit. */
+static inline uint32_t be_cpu_attn_cut(const struct be_cpu_attn *a, uint32_t lo, uint32_t hi)
+{
+    uint32_t cut = BE_CPU_SPLIT;
+
+    if (!a->kv || hi - lo <= BE_CPU_ONE_PASS)
+        return UINT32_MAX;
+    while ((hi - lo) / BE_CPU_SPLITS >= cut)
+        cut *= 2;
+    return cut;
 }
 
 /* K and V of key position p for the item's KV head: K element d is at
@@ -185,6 +211,8 @@ struct be_cpu_kern {
     int32_t (*argmax)(const float *x, uint32_t n);
     /* scratch: BE_CPU_SCRATCH bytes of the running thread */
     void (*attn)(const struct be_cpu_attn *a, void *scratch);
+    /* merges n parts per vector, part k at part + k * PART_COLS; NULL = never cut */
+    void (*attn_merge)(const struct be_cpu_attn *a, uint32_t n, void *scratch);
 };
 
 extern const struct be_cpu_kern be_cpu_kern_c;
@@ -215,6 +243,7 @@ struct be_cpu_ctx {
     char f32_gemm[64];
     uint8_t *scratch; /* n_threads x BE_CPU_SCRATCH */
     size_t scratch_bytes;
+    float *parts; /* BE_CPU_PARTS bytes, or NULL with one thread */
     uint8_t *act; /* quantized activations of one chunk */
     size_t act_bytes;
     struct be_cpu_freq freq[4];
@@ -260,6 +289,12 @@ enum rc be_cpu_kv_write(struct be_ctx *, const struct be_kv_write_args *, struct
 enum rc be_cpu_linear(struct be_ctx *, const struct be_linear_args *, struct rc_err *);
 /* Bytes of quantized activations a tensor of this shape may need. */
 uint64_t be_cpu_act_bytes(uint32_t n_rows, uint32_t n_cols);
+/* be_cpu_attn_split.c: whether the keys of s, whose rows item describes as far as they
+ * are common to all, can be shared by threads, and that work. */
+bool be_cpu_attn_can_split(const struct be_cpu_ctx *c, const struct be_cpu_attn *item,
+                           const struct be_seq *s, uint32_t n_heads);
+void be_cpu_attn_split(struct be_cpu_ctx *c, const struct be_cpu_attn *item, const struct be_seq *s,
+                       uint32_t n_heads);
 enum rc be_cpu_attention(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
 enum rc be_cpu_attention_packed(struct be_ctx *, const struct be_attention_packed_args *,
                                 struct rc_err *);

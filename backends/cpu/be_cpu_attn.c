@@ -4,7 +4,8 @@
  * Work is cut into items of (sequence, block of query rows, KV head, some of its
  * query heads). A query vector's result depends on its own keys only - tiles of
  * keys begin at multiples of BE_CPU_KEYS from position 0 whatever the item - so
- * how items are cut is free to follow the shape of the call.
+ * how items are cut is free to follow the shape of the call. Few rows over many keys
+ * go to be_cpu_attn_split.c.
  * Tests: tests/backends/test_be_cpu_attn.c
  */
 #include "be_cpu.h"
@@ -20,8 +21,16 @@ struct job {
     uint32_t block_heads; /* of an item */
 };
 
+static bool is_split(const struct job *j, uint32_t s)
+{
+    return j->seqs && be_cpu_attn_can_split(j->c, &j->base, &j->seqs[s], j->group * j->n_kv_heads);
+}
+
+/* Rows that items are made of. */
 static uint32_t seq_rows(const struct job *j, uint32_t s)
 {
+    if (is_split(j, s))
+        return 0;
     return j->seqs ? j->seqs[s].n_rows : j->offsets[s + 1] - j->offsets[s];
 }
 
@@ -111,6 +120,9 @@ static void run(struct be_cpu_ctx *c, struct job *j)
     for (uint32_t s = 0; s < j->n_seqs; s++)
         items += seq_items(j, s);
     be_cpu_pool_run(c->pool, items, 1, items_range, j);
+    for (uint32_t s = 0; s < j->n_seqs; s++)
+        if (is_split(j, s))
+            be_cpu_attn_split(c, &j->base, &j->seqs[s], j->group * j->n_kv_heads);
 }
 
 static enum rc check_heads(const char *op, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,

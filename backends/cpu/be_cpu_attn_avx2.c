@@ -5,6 +5,8 @@
  *   scores   one fma chain over d = 0, 1, ... per key (keys are the lanes)
  *   softmax  per tile, over the whole tile with masked lanes at 0, fixed tree
  *   values   one fma chain over the tile's visible keys in order, per d
+ *   cuts     between two cuts (be_cpu_attn_cut) sums start anew; they are merged in
+ *            order by their maxima, here or, where threads share them, afterwards
  * Tiles begin at multiples of 64 from position 0. Keys nobody may see are never
  * multiplied, not even by 0: their slots can hold anything.
  *
@@ -25,8 +27,9 @@
 #define INLINE static inline __attribute__((always_inline))
 /* Constant bounds: only fully unrolled do the sums live in registers. */
 #define UNROLL _Pragma("GCC unroll 8")
-#define STRIP 16u /* keys of one score kernel */
-#define GROUP 6u  /* vectors of one kernel */
+#define STRIP 16u    /* keys of one score kernel */
+#define GROUP 6u     /* vectors of one kernel */
+#define IN_PLACE 12u /* vectors of an item that reads the cache in place, at most */
 
 struct state {
     const struct be_cpu_attn *a;
@@ -40,6 +43,10 @@ struct state {
     float *v;   /* [64][head_dim] */
     float *s;   /* [n][64] scores, then weights */
     float *acc; /* [n][head_dim] */
+    /* what earlier cuts summed up to; total_m is -inf where there was none */
+    uint32_t cut[BE_CPU_VECS];
+    float total_m[BE_CPU_VECS], total_l[BE_CPU_VECS];
+    float *total; /* [n][head_dim] */
 };
 
 INLINE __m256 widen(bool half, const void *p, size_t idx)
@@ -282,6 +289,14 @@ static void load_rows(struct state *t, uint32_t b, uint32_t e)
 
 /* ------------------------------------------------------------------------ tiles */
 
+/* How many of n vectors go together: 8 as 4 and 4, not 6 and 2. */
+static unsigned group_of(unsigned n)
+{
+    unsigned groups = (n + GROUP - 1) / GROUP;
+
+    return (n + groups - 1) / groups;
+}
+
 static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
 {
     const struct be_cpu_attn *a = t->a;
@@ -292,8 +307,8 @@ static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
 
         if (in_place)
             page_at(t, t->t0 + k, &kp, &vp);
-        for (unsigned i = 0; i < t->n; i += GROUP) {
-            unsigned r = t->n - i < GROUP ? t->n - i : GROUP;
+        for (unsigned i = 0, r; i < t->n; i += r) {
+            r = group_of(t->n - i);
 
             if (in_place)
                 scores_any(a->kv->dtype == BE_F16, r, t->q + i, kp, a->kv->page_tokens, dim,
@@ -363,18 +378,121 @@ static void run_tile(struct state *t, bool in_place)
                 _mm256_storeu_ps(acc + d, _mm256_mul_ps(_mm256_loadu_ps(acc + d), SET8(f)));
     }
     for (unsigned i = 0, r; i < t->n; i += r) {
-        for (r = 1; r < GROUP && i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
+        for (r = 1; i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
             r++;
+        r = group_of(r);
         if (t->b[i] < t->e[i])
             add_values(t, in_place, i, r);
     }
 }
 
+/* ------------------------------------------------------------------------- cuts */
+
+/* Adds the sums (m, l, acc) of a cut to what earlier ones gave. One function for both
+ * ways of computing them: the bits must be the same. */
+static __attribute__((noinline)) void merge(float *total_m, float *total_l, float *total, float m,
+                                            float l, const float *acc, uint32_t dim)
+{
+    float max = *total_m > m ? *total_m : m, lanes[8];
+    __m256 f0, f1;
+
+    if (m == -INFINITY) /* it saw nothing */
+        return;
+    if (*total_m == -INFINITY) {
+        *total_m = m;
+        *total_l = l;
+        memcpy(total, acc, dim * sizeof(float));
+        return;
+    }
+    f0 = exp8(SET8(*total_m - max));
+    f1 = exp8(SET8(m - max));
+    _mm256_storeu_ps(lanes, _mm256_fmadd_ps(SET8(l), f1, _mm256_mul_ps(SET8(*total_l), f0)));
+    for (uint32_t d = 0; d < dim; d += 8)
+        _mm256_storeu_ps(total + d, _mm256_fmadd_ps(_mm256_loadu_ps(acc + d), f1,
+                                                    _mm256_mul_ps(_mm256_loadu_ps(total + d), f0)));
+    *total_m = max;
+    *total_l = lanes[0];
+}
+
+static void write_out(float *out, const float *total, float l, uint32_t dim)
+{
+    for (uint32_t d = 0; d < dim; d += 8)
+        _mm256_storeu_ps(out + d, _mm256_div_ps(_mm256_loadu_ps(total + d), SET8(l)));
+}
+
+static void flush(struct state *t, unsigned i)
+{
+    uint32_t dim = t->a->head_dim;
+
+    merge(&t->total_m[i], &t->total_l[i], t->total + i * dim, t->m[i], t->l[i], t->acc + i * dim,
+          dim);
+    t->m[i] = -INFINITY;
+    t->l[i] = 0;
+    memset(t->acc + i * dim, 0, dim * sizeof(float));
+}
+
+static void put_part(const struct state *t, unsigned i)
+{
+    uint32_t dim = t->a->head_dim;
+    float *p = t->a->part + i * t->a->ld_part;
+
+    memcpy(p, t->acc + i * dim, dim * sizeof(float));
+    p[dim] = t->m[i];
+    p[dim + 1] = t->l[i];
+}
+
+static size_t vec_at(const struct be_cpu_attn *a, unsigned i)
+{
+    return (size_t)(a->row0 + i / a->n_heads) * a->ld +
+           (size_t)(a->head0 + i % a->n_heads) * a->head_dim;
+}
+
+void be_cpu_attn_merge_avx2(const struct be_cpu_attn *a, uint32_t n, void *scratch)
+{
+    uint32_t dim = a->head_dim;
+    float *total = scratch;
+
+    for (unsigned i = 0; i < a->n_rows * a->n_heads; i++) {
+        const float *p = a->part + i * a->ld_part;
+        float m = -INFINITY, l = 0;
+
+        for (uint32_t k = 0; k < n; k++, p += BE_CPU_PART_COLS(dim))
+            merge(&m, &l, total, p[dim], p[dim + 1], p, dim);
+        write_out(a->out + vec_at(a, i), total, l, dim);
+    }
+}
+
+/* The vectors of an item, and the keys that any of them sees. */
+static void vecs_init(struct state *t, uint32_t *out_lo, uint32_t *out_hi)
+{
+    const struct be_cpu_attn *a = t->a;
+    uint32_t lo = UINT32_MAX, hi = 0;
+
+    for (unsigned i = 0; i < t->n; i++) {
+        t->q[i] = a->q + vec_at(a, i);
+        be_cpu_attn_range(a, a->pos0 + i / a->n_heads, &t->lo[i], &t->hi[i]);
+        t->cut[i] = be_cpu_attn_cut(a, t->lo[i], t->hi[i]);
+        if (a->part) {
+            t->lo[i] = t->lo[i] > a->key0 ? t->lo[i] : a->key0;
+            t->hi[i] = t->hi[i] < a->key1 ? t->hi[i] : a->key1;
+        }
+        if (t->lo[i] < t->hi[i]) {
+            lo = t->lo[i] < lo ? t->lo[i] : lo;
+            hi = t->hi[i] > hi ? t->hi[i] : hi;
+        }
+        t->m[i] = t->total_m[i] = -INFINITY;
+        t->l[i] = t->total_l[i] = 0;
+    }
+    memset(t->acc, 0, (size_t)t->n * a->head_dim * sizeof(float));
+    *out_lo = lo;
+    *out_hi = hi;
+}
+
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch)
 {
-    uint32_t dim = a->head_dim, lo = UINT32_MAX, hi = 0;
+    uint32_t dim = a->head_dim, lo, hi;
     struct state t = {.a = a, .n = a->n_rows * a->n_heads};
-    bool in_place = a->kv && t.n <= GROUP;
+    bool in_place = a->kv && t.n <= IN_PLACE;
 
     if (dim % 8 != 0 || dim > BE_CPU_MAX_HEAD) {
         be_cpu_ref_attn(a, scratch);
@@ -384,34 +502,30 @@ void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch)
     t.v = t.kt + (size_t)dim * BE_CPU_KEYS;
     t.s = t.v + (size_t)dim * BE_CPU_KEYS;
     t.acc = t.s + (size_t)BE_CPU_VECS * BE_CPU_KEYS;
-    for (unsigned i = 0; i < t.n; i++) {
-        uint32_t row = i / a->n_heads, head = i % a->n_heads;
-
-        t.q[i] = a->q + (size_t)(a->row0 + row) * a->ld + (size_t)(a->head0 + head) * dim;
-        be_cpu_attn_range(a, a->pos0 + row, &t.lo[i], &t.hi[i]);
-        lo = t.lo[i] < lo ? t.lo[i] : lo;
-        hi = t.hi[i] > hi ? t.hi[i] : hi;
-        t.m[i] = -INFINITY;
-        t.l[i] = 0;
-    }
-    memset(t.acc, 0, (size_t)t.n * dim * sizeof(float));
+    t.total = t.acc + (size_t)BE_CPU_VECS * dim;
+    vecs_init(&t, &lo, &hi);
     for (t.t0 = lo - lo % BE_CPU_KEYS; t.t0 < hi; t.t0 += BE_CPU_KEYS) {
+        for (unsigned i = 0; i < t.n; i++)
+            if (t.t0 % t.cut[i] == 0 && t.m[i] != -INFINITY)
+                flush(&t, i);
         t.t1 = hi - t.t0 < BE_CPU_KEYS ? hi : t.t0 + BE_CPU_KEYS;
         run_tile(&t, in_place);
     }
     for (unsigned i = 0; i < t.n; i++) {
-        size_t at = (size_t)(t.q[i] - a->q);
-
-        for (uint32_t d = 0; d < dim; d += 8)
-            _mm256_storeu_ps(a->out + at + d,
-                             _mm256_div_ps(_mm256_loadu_ps(t.acc + i * dim + d), SET8(t.l[i])));
+        if (a->part) {
+            put_part(&t, i);
+        } else {
+            flush(&t, i);
+            write_out(a->out + vec_at(a, i), t.total + i * dim, t.total_l[i], dim);
+        }
     }
 }
 
 _Static_assert((2ull * BE_CPU_MAX_HEAD * BE_CPU_KEYS + BE_CPU_VECS * BE_CPU_KEYS +
-                BE_CPU_VECS * BE_CPU_MAX_HEAD) *
+                2ull * BE_CPU_VECS * BE_CPU_MAX_HEAD) *
                        sizeof(float) <=
                    BE_CPU_SCRATCH,
                "an item's tiles fit the scratch of a thread");
+_Static_assert(BE_CPU_SPLIT % BE_CPU_KEYS == 0, "a cut is where a tile begins");
 
 #endif

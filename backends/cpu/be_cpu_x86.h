@@ -28,6 +28,7 @@ void be_cpu_softcap_avx2(float *x, size_t n, float cap);
 int32_t be_cpu_argmax_avx2(const float *x, uint32_t n);
 /* be_cpu_attn_avx2.c */
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
+void be_cpu_attn_merge_avx2(const struct be_cpu_attn *a, uint32_t n, void *scratch);
 
 #endif
 #endif

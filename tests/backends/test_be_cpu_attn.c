@@ -18,6 +18,7 @@ static const struct geo geos[] = {
 };
 
 #define MAX_TOK 300
+#define LONG_TOK 8210 /* past the first length whose cuts are wider */
 
 struct cache {
     struct be_ctx *c;
@@ -92,7 +93,8 @@ static void step(struct cache *h, const float *q, const float *k, const float *v
 static void oracle(const float *q, const float *k, const float *v, size_t ld, uint32_t dim,
                    uint32_t lo, uint32_t hi, double scale, float *out)
 {
-    double s[MAX_TOK], max = -INFINITY, sum = 0, acc[512] = {0};
+    static double s[LONG_TOK];
+    double max = -INFINITY, sum = 0, acc[512] = {0};
 
     for (uint32_t p = lo; p < hi; p++) {
         s[p] = 0;
@@ -280,6 +282,122 @@ static void neighbours_never_change_a_row(void **state)
         cache_deinit(&h);
         inputs_deinit(&in);
         be_ctx_free(&c);
+    }
+}
+
+/* Rows [first, first + n) of a long sequence, and the row of a short one behind them,
+ * over a cache that holds all keys. */
+static void long_rows(struct be_ctx *c, struct be_kv *kv, const struct geo *g, const float *q,
+                      int32_t *pages, uint32_t first, uint32_t n, uint32_t n_seqs, float *out)
+{
+    uint32_t qw = g->heads * g->dim;
+    const struct be_seq seqs[2] = {
+        {.row0 = 0, .n_rows = n, .pos0 = first, .pages = {pages}},
+        {.row0 = n, .n_rows = 1, .pos0 = 3, .pages = {pages}},
+    };
+    struct be_tensor *tq = tensor(c, n + 1, qw, NULL), *to = tensor(c, n + 1, qw, NULL);
+    struct be_attention_args a = {.q = tq,
+                                  .out = to,
+                                  .kv = kv,
+                                  .n_heads = g->heads,
+                                  .scale = 0.3f,
+                                  .window = g->window,
+                                  .seqs = seqs,
+                                  .n_seqs = n_seqs};
+
+    OK(be_tensor_write(c, tq, 0, n, q + (size_t)first * qw, err));
+    OK(be_tensor_write(c, tq, n, 1, q + 3 * qw, err));
+    OK(be_attention(c, &a, err));
+    OK(be_tensor_read(c, to, 0, n, out, err));
+    if (n_seqs == 2)
+        OK(be_tensor_read(c, to, n, 1, out + (size_t)n * qw, err));
+    be_tensor_free(c, &tq);
+    be_tensor_free(c, &to);
+}
+
+/* Rows beyond the first cuts: as one block that walks all keys, one by one and few at once
+ * with the keys shared by 1 to 5 threads, beside a short neighbour: same bits, and near f64. */
+static void split_keys_never_change_a_row(void **state)
+{
+    enum { REF = 60, MAX_ROWS = 6 }; /* REF rows of one head are more than an item holds */
+    static const struct {
+        struct geo g;
+        uint32_t n;
+    } cases[] = {
+        {{8, 1, 64, 64, 0, BE_F16}, 560}, /* the first cut row among them */
+        {{8, 1, 40, 32, 0, BE_F16}, 1300}, {{4, 2, 32, 16, 900, BE_F16}, 1700},
+        {{1, 1, 16, 16, 0, BE_F32}, 1100}, {{2, 1, 8, 256, 0, BE_F16}, LONG_TOK},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct geo *g = &cases[i].g;
+        uint32_t n = cases[i].n, first = n - REF, qw = g->heads * g->dim, kw = g->kv_heads * g->dim;
+        uint32_t n_pages = n / g->page + 1;
+        int32_t *pages = xcalloc(n_pages, sizeof(*pages));
+        float *want = xcalloc((size_t)REF * qw, 4), *exact = xcalloc((size_t)REF * qw, 4);
+        float *got = xcalloc((size_t)(REF + 1) * qw, 4), *by_short = xcalloc(qw, 4);
+        struct be_kv_layer layer = {0, g->kv_heads, g->dim};
+        struct be_kv_desc d = {.n_layers = 1,
+                               .n_classes = 1,
+                               .page_tokens = g->page,
+                               .layers = &layer,
+                               .n_pages = {n_pages},
+                               .dtype = g->kv};
+        struct inputs in;
+
+        inputs_init(&in, g, n);
+        for (uint32_t p = 0; p < n_pages; p++)
+            pages[p] = (int32_t)(n_pages - 1 - p);
+        for (size_t l = 1; l < N_LEVELS; l++) {
+            for (unsigned threads = 1; threads <= 5; threads += 1 + threads / 3) {
+                struct be_ctx *c = make_ctx(all_levels[l], threads);
+                const struct be_seq all = {.n_rows = n, .pages = {pages}};
+                struct be_kv_write_args w = {.seqs = &all, .n_seqs = 1};
+                struct be_kv *kv = NULL;
+
+                if (!c)
+                    break;
+                w.k = tensor(c, n, kw, in.k);
+                w.v = tensor(c, n, kw, in.v);
+                OK(be_kv_new(c, &d, &kv, err));
+                w.kv = kv;
+                OK(be_kv_write(c, &w, err));
+                if (threads == 1) {
+                    long_rows(c, kv, g, in.q, pages, first, REF, 1, want);
+                    long_rows(c, kv, g, in.q, pages, 3, 1, 1, by_short);
+                }
+                for (uint32_t step = 1; step <= MAX_ROWS; step += 2) {
+                    for (uint32_t r = 0; r + step <= REF; r += step) {
+                        long_rows(c, kv, g, in.q, pages, first + r, step, 2, got);
+                        same("split keys", got, want + (size_t)r * qw, (size_t)step * qw);
+                        same("neighbour", got + (size_t)step * qw, by_short, qw);
+                    }
+                }
+                be_tensor_free(c, (struct be_tensor **)&w.k);
+                be_tensor_free(c, (struct be_tensor **)&w.v);
+                be_kv_free(c, &kv);
+                be_ctx_free(&c);
+            }
+        }
+        as_cached(in.k, in.kn, g->kv);
+        as_cached(in.v, in.kn, g->kv);
+        for (uint32_t r = 0; r < REF; r += 29) {
+            uint32_t pos = first + r, lo = g->window > 0 ? pos - g->window + 1 : 0;
+
+            for (uint32_t h = 0; h < g->heads; h++) {
+                uint32_t at = h / (g->heads / g->kv_heads) * g->dim;
+
+                oracle(in.q + (size_t)pos * qw + h * g->dim, in.k + at, in.v + at, kw, g->dim, lo,
+                       pos + 1, 0.3f, exact + h * g->dim);
+            }
+            near("cut sums", want + (size_t)r * qw, exact, qw, ABS_TOL, 0);
+        }
+        free(pages);
+        free(want);
+        free(exact);
+        free(got);
+        free(by_short);
+        inputs_deinit(&in);
     }
 }
 
@@ -502,6 +620,7 @@ int main(void)
         cmocka_unit_test(cached_attention_matches_exact_sums),
         cmocka_unit_test(chunking_never_changes_a_row),
         cmocka_unit_test(neighbours_never_change_a_row),
+        cmocka_unit_test(split_keys_never_change_a_row),
         cmocka_unit_test(packed_attention_matches_exact_sums),
         cmocka_unit_test(extreme_scores_are_survived),
         cmocka_unit_test(bad_pages_and_shapes_are_refused),

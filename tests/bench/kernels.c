@@ -1,6 +1,6 @@
 /* kernels.c - micro-benchmark of the CPU backend (target bench-kernels; no test).
  *
- *   bench-kernels [threads] [level]
+ *   bench-kernels [threads] [level] [f32 gemm] [attention]
  *
  * Prints, per type and shape, the best of some runs: GB/s of weight bytes for one
  * row (decode is bound by them) and GFLOP/s for many rows. Numbers of one machine
@@ -248,15 +248,21 @@ int main(int argc, char **argv)
     if (st.n_threads > 1)
         clock_used = CLOCK_MONOTONIC;
     printf("kernels %s, f32 gemm %s, %u threads\n", st.kernels, st.f32_gemm, st.n_threads);
-    bench_linear(c, BE_Q8_0, 262144, 640, head, 1);
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        bench_linear(c, types[i], 8192, 2048, mm, 4);
-    bench_linear(c, BE_F32, 1536, 384, enc, 3);
-    bench_linear(c, BE_F32, 384, 1536, enc, 3);
-    bench_linear(c, BE_F32, 384, 384, enc, 3);
+    if (argc < 5) { /* "attention": nothing else */
+        bench_linear(c, BE_Q8_0, 262144, 640, head, 1);
+        for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+            bench_linear(c, types[i], 8192, 2048, mm, 4);
+        bench_linear(c, BE_F32, 1536, 384, enc, 3);
+        bench_linear(c, BE_F32, 384, 1536, enc, 3);
+        bench_linear(c, BE_F32, 384, 384, enc, 3);
+    }
     bench_packed(c, 32, 128, 12, 32);
     bench_cached(c, 1, 500, 4, 1, 256);
     bench_cached(c, 1, 4000, 4, 1, 256);
+    for (uint32_t past = 512; past <= 32768; past *= 4) {
+        bench_cached(c, 1, past, 4, 1, 256); /* Gemma 3 270M */
+        bench_cached(c, 1, past, 8, 1, 512); /* Gemma 4 E2B, global */
+    }
     bench_cached(c, 512, 0, 4, 1, 256);
     bench_join(c);
     be_ctx_free(&c);
