@@ -26,11 +26,12 @@
 #include "wrk_start.h"
 
 #define RUNS_MAX 100
-#define WARM_TOKENS 16 /* in the cache before decoding is timed */
+#define WARM_TOKENS 16 /* in the cache before decoding is timed, at least */
 
 struct bench {
     const char *path, *cpu_level, *f32_gemm, *kv_dtype, *sandbox;
-    uint64_t prompt, gen, seqs, threads, runs, embed_batch, embed_tokens, batch_tokens, kv_mb;
+    uint64_t prompt, gen, context, seqs, threads, runs, embed_batch, embed_tokens, batch_tokens,
+        kv_mb;
     struct wrk_device device;
     struct wrk_loaded model;
     struct wrk_sampler sampler;
@@ -49,6 +50,7 @@ static const struct option {
 #define AT(f) offsetof(struct bench, f)
     {"--prompt", AT(prompt), 1u << 20},
     {"--gen", AT(gen), 1u << 20},
+    {"--context", AT(context), 1u << 20},
     {"--seqs", AT(seqs), WRK_SEQS_MAX},
     {"--threads", AT(threads), 1024},
     {"--runs", AT(runs), RUNS_MAX},
@@ -128,6 +130,9 @@ static enum rc parse(struct bench *b, int argc, char **argv, struct rc_err *err)
         if ((rc = set_option(b, &options[k], v, err)) != RC_OK)
             return rc;
     }
+    if (b->context < WARM_TOKENS)
+        return rc_fail(err, RC_INVALID, "--context %llu, expected at least %d",
+                       (unsigned long long)b->context, WARM_TOKENS);
     return b->path != NULL ? RC_OK : rc_fail(err, RC_INVALID, "--bench needs the path of a model");
 }
 
@@ -218,7 +223,8 @@ static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err
     return rc;
 }
 
-static enum rc decode(struct bench *b, uint32_t n, double *out_s, struct rc_err *err)
+/* n tokens behind warm others. */
+static enum rc decode(struct bench *b, uint32_t warm, uint32_t n, double *out_s, struct rc_err *err)
 {
     uint32_t seqs = (uint32_t)b->seqs;
     uint64_t t0 = 0;
@@ -226,10 +232,17 @@ static enum rc decode(struct bench *b, uint32_t n, double *out_s, struct rc_err 
 
     for (uint32_t s = 0; s < seqs && rc == RC_OK; s++) {
         b->next[s] = made_up(b, s);
-        rc = wrk_table_open(&b->table[s], &b->pages, WARM_TOKENS + n, WARM_TOKENS + n, NULL, err);
+        rc = wrk_table_open(&b->table[s], &b->pages, warm + n, warm + n, NULL, err);
     }
-    for (uint32_t i = 0; i < WARM_TOKENS + n && rc == RC_OK; i++) {
-        if (i == WARM_TOKENS)
+    /* All but the last WARM_TOKENS of the context go in as prompts do. */
+    for (uint32_t i = 0, k; i + WARM_TOKENS < warm && rc == RC_OK; i += k) {
+        k = warm - WARM_TOKENS - i;
+        if (k > b->pages.chunk / seqs)
+            k = b->pages.chunk / seqs > 0 ? b->pages.chunk / seqs : 1;
+        rc = pass(b, seqs, i, k, false, err);
+    }
+    for (uint32_t i = warm - WARM_TOKENS; i < warm + n && rc == RC_OK; i++) {
+        if (i == warm)
             t0 = wrk_now_us();
         rc = pass(b, seqs, i, 1, true, err);
     }
@@ -338,17 +351,18 @@ static enum rc measure_generate(struct bench *b, json_t *o, struct rc_err *err)
     enum rc rc;
 
     if ((rc = prefill(b, (uint32_t)b->prompt < 32 ? (uint32_t)b->prompt : 32, &s, err)) != RC_OK ||
-        (rc = decode(b, 2, &s, err)) != RC_OK)
+        (rc = decode(b, WARM_TOKENS, 2, &s, err)) != RC_OK)
         return rc;
     for (uint64_t i = 0; i < b->runs; i++) {
         if ((rc = prefill(b, (uint32_t)b->prompt, &s, err)) != RC_OK)
             return rc;
         p[i] = (double)b->prompt / s;
-        if ((rc = decode(b, (uint32_t)b->gen, &s, err)) != RC_OK)
+        if ((rc = decode(b, (uint32_t)b->context, (uint32_t)b->gen, &s, err)) != RC_OK)
             return rc;
         d[i] = (double)(b->gen * b->seqs) / s;
     }
     json_object_set_new(o, "prompt_tokens", json_integer((json_int_t)b->prompt));
+    json_object_set_new(o, "context_tokens", json_integer((json_int_t)b->context));
     json_object_set_new(o, "gen_tokens", json_integer((json_int_t)b->gen));
     json_object_set_new(o, "seqs", json_integer((json_int_t)b->seqs));
     put_rates(o, "prefill_tok_s", p, b->runs);
@@ -386,7 +400,7 @@ static enum rc prepare(struct bench *b, struct rc_err *err)
 {
     const struct mdl_info *info = mdl_info_get(b->model.mdl);
     uint32_t rows = b->model.batch_tokens;
-    uint64_t most = b->prompt > WARM_TOKENS + b->gen ? b->prompt : WARM_TOKENS + b->gen;
+    uint64_t most = b->prompt > b->context + b->gen ? b->prompt : b->context + b->gen;
     enum rc rc;
 
     if (!info->can_generate)
@@ -473,6 +487,7 @@ int wrk_bench(int argc, char **argv)
 {
     struct bench b = {.prompt = 512,
                       .gen = 128,
+                      .context = WARM_TOKENS,
                       .seqs = 1,
                       .runs = 3,
                       .embed_batch = 32,

@@ -27,7 +27,7 @@ static const char usage[] =
     "           serves one model: channel on descriptor 3, model on descriptor 4\n"
     "       inferd-worker --doctor [--sandbox=MODE] [DEVICE WORDS]\n"
     "           says what holds on this machine, one JSON object a line\n"
-    "       inferd-worker --bench PATH [--prompt N] [--gen N] [--seqs N] [--threads N]\n"
+    "       inferd-worker --bench PATH [--prompt N] [--gen N] [--context N] [--seqs N] [--threads N]\n"
     "           [--runs N] [--embed-batch N] [--embed-tokens N] [--cpu-level L]\n"
     "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE] [DEVICE WORDS]\n"
     "           times one model, prints one JSON object\n"

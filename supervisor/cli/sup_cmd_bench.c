@@ -26,6 +26,7 @@ const struct sup_opt sup_opts_bench[] = {
     /* from here on passed to the worker */
     {"prompt", SUP_O_NUM, "N", "tokens of the prompt (default 512)", 1, 1 << 20},
     {"gen", SUP_O_NUM, "N", "tokens to generate (default 128)", 1, 1 << 20},
+    {"context", SUP_O_NUM, "N", "tokens in the cache before them (default 16)", 16, 1 << 20},
     {"seqs", SUP_O_NUM, "N", "sequences decoded together (default 1)", 1, 256},
     {"embed-batch", SUP_O_NUM, "N", "texts of one embedding call (default 32)", 1, 4096},
     {"embed-tokens", SUP_O_NUM, "N", "tokens of each text (default 128)", 1, 1 << 16},
