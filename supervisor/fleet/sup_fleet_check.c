@@ -202,6 +202,10 @@ static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__
         return bad(err, "Delta: text is not UTF-8");
     if (!ipc_utf8_valid(d->reasoning.data, d->reasoning.len))
         return bad(err, "Delta: reasoning is not UTF-8");
+    if ((d->reasoning.len || d->reasoning_tokens) && !(model && model->can_think))
+        return bad(err, "Delta: a model that does not think has a thought");
+    if (d->reasoning_tokens > a->max_tokens)
+        return bad(err, "Delta: more tokens of thought than were asked for");
     if (d->call && (rc = check_call(a, d->call, err)) != RC_OK)
         return rc;
     if (!tokens_ok(d->tokens, d->n_tokens, vocab))

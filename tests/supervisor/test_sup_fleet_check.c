@@ -224,6 +224,45 @@ static void deltas_stay_within_what_was_asked(void **s)
     ANSWER(DONE, RC_FORMAT);  /* the others have not */
 }
 
+static void thoughts_and_calls_are_of_those_who_can(void **s)
+{
+    Ipc__CallPart call = IPC__CALL_PART__INIT;
+
+    (void)s;
+    ask_generate(1, 5, 0);
+    delta.reasoning.data = (uint8_t *)"hm";
+    delta.reasoning.len = 2;
+    ANSWER(DELTA, RC_FORMAT);
+    loaded.can_think = true;
+    ANSWER(DELTA, RC_OK);
+    delta.reasoning_tokens = 6;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.reasoning_tokens = 5;
+    delta.reasoning.data = (uint8_t *)"\xe2\x82";
+    ANSWER(DELTA, RC_FORMAT);
+    delta.reasoning_tokens = 0;
+    delta.reasoning.len = 0;
+    delta.call = &call;
+    ANSWER(DELTA, RC_FORMAT); /* no tools were given */
+    asked.tools = true;
+    ANSWER(DELTA, RC_OK);
+    call.index = 64;
+    ANSWER(DELTA, RC_FORMAT);
+    call.index = 0;
+    call.name.data = (uint8_t *)"\xff";
+    call.name.len = 1;
+    ANSWER(DELTA, RC_FORMAT);
+    call.name.len = 0;
+    call.arguments.data = (uint8_t *)"\xff";
+    call.arguments.len = 1;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.call = NULL;
+    delta.finish = 4;
+    ANSWER(DELTA, RC_FORMAT);
+    delta.finish = 3;
+    ANSWER(DELTA, RC_OK);
+}
+
 static void done_comes_when_all_have_finished(void **s)
 {
     uint32_t tok[1] = {100};
@@ -448,15 +487,11 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(f, setup)
     const struct CMUnitTest tests[] = {
-        T(each_message_in_each_state),
-        T(facts_of_a_model_have_limits),
-        T(deltas_stay_within_what_was_asked),
-        T(done_comes_when_all_have_finished),
-        T(no_more_tokens_than_asked),
-        T(vectors_have_the_shape_they_say),
-        T(no_more_bytes_than_an_answer_can_have),
-        T(words_about_a_worker_are_short),
-        T(the_rest_of_the_answers),
+        T(each_message_in_each_state),        T(facts_of_a_model_have_limits),
+        T(deltas_stay_within_what_was_asked), T(thoughts_and_calls_are_of_those_who_can),
+        T(done_comes_when_all_have_finished), T(no_more_tokens_than_asked),
+        T(vectors_have_the_shape_they_say),   T(no_more_bytes_than_an_answer_can_have),
+        T(words_about_a_worker_are_short),    T(the_rest_of_the_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
