@@ -1,8 +1,8 @@
 /* sup_gen.h - text generation: what chat and completions share.
  *
  * sup_gen_req.c turns the common fields (sampling, stop, n, stream) into an
- * Ipc__Generate, sup_format.c the shape of the answer; sup_gen.c turns Delta and Done frames into one JSON answer or into
- * SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
+ * Ipc__Generate, sup_format.c the shape of the answer; sup_gen.c turns Delta and Done frames into
+ * one JSON answer or into SSE chunks; sup_logprobs.c writes the two forms of log probabilities.
  * Tests: tests/supervisor/test_sup_api_gen.c
  */
 #ifndef INFERD_SUP_GEN_H
@@ -19,6 +19,7 @@
     X(TOP_P, "top_p", NUM, false, 0, 1, 0, NULL)                                       \
     X(TOP_K, "top_k", INT, false, 0, 1000000, 0, NULL)                                 \
     X(MIN_P, "min_p", NUM, false, 0, 1, 0, NULL)                                       \
+    X(TYPICAL_P, "typical_p", NUM, false, 0, 1, 0, NULL)                               \
     X(REPETITION_PENALTY, "repetition_penalty", NUM, false, 0.01, 100, 1, NULL)        \
     X(FREQUENCY_PENALTY, "frequency_penalty", NUM, false, -2, 2, 0, NULL)              \
     X(PRESENCE_PENALTY, "presence_penalty", NUM, false, -2, 2, 0, NULL)                \
