@@ -147,7 +147,7 @@ static int32_t made_up(const struct bench *b, uint64_t i)
 
 static enum rc host_pick(struct bench *b, uint32_t s, const float *row, struct rc_err *err)
 {
-    const struct wrk_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+    const struct wrk_sampling greedy = {.top_p = 1, .typical_p = 1, .repetition_penalty = 1};
 
     return wrk_sample(&b->sampler, row, &greedy, NULL, NULL, &b->next[s], err);
 }

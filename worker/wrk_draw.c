@@ -52,6 +52,7 @@ static bool fits(const struct wrk_gen *g)
     const struct wrk_sampling *s = &g->sampling;
 
     return g->grammar == NULL && !g->logprobs && s->n_bias == 0 && !wrk_sampling_has_penalty(s) &&
+           (s->typical_p >= 1 || s->temperature == 0 || s->top_k == 1) &&
            (s->temperature == 0 || s->temperature >= COLDEST || s->top_k == 1);
 }
 

@@ -30,6 +30,7 @@ static enum rc read_sampling(struct wrk_sampling *s, const Ipc__Sampling *m, uin
         {"temperature", m->temperature, 0, 100},
         {"top_p", m->top_p, 0, 1},
         {"min_p", m->min_p, 0, 1},
+        {"typical_p", m->typical_p, 0, 1},
         {"repetition_penalty", m->repetition_penalty == 0 ? 1 : m->repetition_penalty, 0.01f, 100},
         {"frequency_penalty", m->frequency_penalty, -100, 100},
         {"presence_penalty", m->presence_penalty, -100, 100},
@@ -62,7 +63,8 @@ static enum rc read_sampling(struct wrk_sampling *s, const Ipc__Sampling *m, uin
     s->top_k = m->top_k;
     s->top_p = m->top_p == 0 ? 1 : m->top_p;
     s->min_p = m->min_p;
-    s->repetition_penalty = (float)table[3].v;
+    s->typical_p = m->typical_p == 0 ? 1 : m->typical_p;
+    s->repetition_penalty = m->repetition_penalty == 0 ? 1 : m->repetition_penalty;
     s->frequency_penalty = m->frequency_penalty;
     s->presence_penalty = m->presence_penalty;
     s->seed = m->seed;

@@ -234,8 +234,9 @@ static uint32_t split(uint32_t *id, float *v, uint32_t lo, uint32_t hi)
 }
 
 /* Number of best entries whose weight together reaches `mass` (at least 1): they
- * are moved to the front of id/v. Weighted quickselect. */
-static uint32_t nucleus(uint32_t *id, float *v, uint32_t n, double mass)
+ * are moved to the front of id/v. An entry's weight is w[id], without w its v.
+ * Weighted quickselect. */
+static uint32_t nucleus(uint32_t *id, float *v, const float *w, uint32_t n, double mass)
 {
     uint32_t lo = 0, hi = n;
 
@@ -244,16 +245,17 @@ static uint32_t nucleus(uint32_t *id, float *v, uint32_t n, double mass)
         double left = 0;
 
         for (uint32_t i = lo; i < at; i++)
-            left += v[i];
+            left += w != NULL ? w[id[i]] : v[i];
         if (left >= mass) { /* the boundary is left of the pivot */
             if (at == lo)
                 break;
             hi = at;
             continue;
         }
-        if (left + v[at] >= mass)
+        left += w != NULL ? w[id[at]] : v[at];
+        if (left >= mass)
             return at + 1;
-        mass -= left + v[at];
+        mass -= left;
         lo = at + 1;
     }
     return lo < n ? lo + 1 : n;
@@ -295,7 +297,7 @@ static uint32_t keep_top_k(struct wrk_sampler *s, float max, const struct wrk_sa
             s->part[i] = wrk_vec_exp1((s->part[i] - max) / p->temperature);
             sum += (double)s->part[i];
         }
-        n = nucleus(s->cand, s->part, n, (double)p->top_p * sum);
+        n = nucleus(s->cand, s->part, NULL, n, (double)p->top_p * sum);
     }
     sort_ids(s->cand, n);
     for (uint32_t i = 0; i < n; i++)
@@ -317,7 +319,7 @@ static uint32_t keep_top_p(struct wrk_sampler *s, double total, const struct wrk
     n = wrk_vec_from(s->row, s->n_row, least, s->cand);
     for (uint32_t i = 0; i < n; i++)
         s->part[i] = s->row[s->cand[i]];
-    n = nucleus(s->cand, s->part, n, mass);
+    n = nucleus(s->cand, s->part, NULL, n, mass);
     for (uint32_t i = 0; i < n; i++) /* the worst that is kept */
         if (i == 0 || better(v, last, s->part[i], s->cand[i])) {
             v = s->part[i];
@@ -394,6 +396,42 @@ static int32_t draw_all(const float *w, uint32_t n, float least, struct wrk_rng 
     return (int32_t)last;
 }
 
+/* Of the n candidates (weights in part) those min_p leaves, and of these the ones whose
+ * surprise -ln p is nearest the expected one until they hold typical_p of the mass; a draw
+ * from them. Source: Meister et al. 2022, 3; order and edges as transformers'
+ * TypicalLogitsWarper. */
+static int32_t draw_typical(struct wrk_sampler *s, uint32_t n, const struct wrk_sampling *p,
+                            struct wrk_rng *rng)
+{
+    double sum = 0, dot = 0, expected;
+    float least = 0;
+    uint32_t m = 0, kept;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (s->part[i] > least)
+            least = s->part[i];
+    least *= p->min_p;
+    memset(s->row, 0, s->n_row * sizeof(float));
+    for (uint32_t i = 0; i < n; i++) {
+        double w = s->part[i];
+
+        if (s->part[i] < least || s->part[i] <= 0)
+            continue;
+        s->row[s->cand[i]] = s->part[i];
+        s->part[m] = (float)log(w);
+        s->cand[m++] = s->cand[i];
+        sum += w;
+        dot += w * log(w);
+    }
+    expected = dot / sum; /* both surprises less ln sum */
+    for (uint32_t i = 0; i < m; i++)
+        s->part[i] = (float)-fabs((double)s->part[i] - expected);
+    kept = nucleus(s->cand, s->part, s->row, m, (double)p->typical_p * sum);
+    for (uint32_t i = kept; i < m; i++)
+        s->row[s->cand[i]] = 0;
+    return draw_all(s->row, s->n_row, 0, rng);
+}
+
 static enum rc not_finite(struct rc_err *err)
 {
     return rc_fail(err, RC_INTERNAL, "the model computed logits that are not finite numbers");
@@ -411,15 +449,15 @@ static uint32_t choose(struct wrk_sampler *s, const float *row, const struct wrk
         return wrk_vec_find(row, s->n_row, max);
     if (p->top_k > 0 && p->top_k < s->n_row) {
         n = keep_top_k(s, max, p);
-        return (uint32_t)draw_few(s, n, p, rng);
+        return (uint32_t)(p->typical_p < 1 ? draw_typical(s, n, p, rng) : draw_few(s, n, p, rng));
     }
     wrk_vec_softmax(s->row, s->n_row, max, p->temperature, &total);
-    if (p->top_p >= 1) /* the best weight is 1 */
+    if (p->top_p >= 1 && p->typical_p >= 1) /* the best weight is 1 */
         return (uint32_t)draw_all(s->row, s->n_row, p->min_p, rng);
-    n = keep_top_p(s, total, p);
+    n = p->top_p < 1 ? keep_top_p(s, total, p) : wrk_vec_from(s->row, s->n_row, 0, s->cand);
     for (uint32_t i = 0; i < n; i++)
         s->part[i] = s->row[s->cand[i]];
-    return (uint32_t)draw_few(s, n, p, rng);
+    return (uint32_t)(p->typical_p < 1 ? draw_typical(s, n, p, rng) : draw_few(s, n, p, rng));
 }
 
 enum rc wrk_sample(struct wrk_sampler *s, const float *logits, const struct wrk_sampling *p,

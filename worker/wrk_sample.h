@@ -2,7 +2,7 @@
  *
  * Order: logit_bias; repetition, then frequency and presence penalties; a grammar's mask;
  * greedy if
- * temperature is 0, else temperature, top_k, top_p, min_p, and one draw. The draw
+ * temperature is 0, else temperature, top_k, top_p, min_p, typical_p, and one draw. The draw
  * walks the kept tokens in order of their id, so the result depends on the row,
  * the settings and the generator alone - never on the batch. Ties in top_k and
  * top_p go to the lower id. Log-probabilities are of the raw row: before bias,
@@ -33,6 +33,7 @@ struct wrk_sampling {
     uint32_t top_k;           /* 0 = off */
     float top_p;              /* (0, 1); 1 = off */
     float min_p;              /* [0, 1]; 0 = off */
+    float typical_p;          /* (0, 1); 1 = off */
     float repetition_penalty; /* > 0; 1 = off */
     float frequency_penalty, presence_penalty;
     uint64_t seed;

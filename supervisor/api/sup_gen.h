@@ -19,6 +19,7 @@
     X(TOP_P, "top_p", NUM, false, 0, 1, 0, NULL)                                       \
     X(TOP_K, "top_k", INT, false, 0, 1000000, 0, NULL)                                 \
     X(MIN_P, "min_p", NUM, false, 0, 1, 0, NULL)                                       \
+    X(TYPICAL_P, "typical_p", NUM, false, 0, 1, 0, NULL)                               \
     X(REPETITION_PENALTY, "repetition_penalty", NUM, false, 0.01, 100, 1, NULL)        \
     X(FREQUENCY_PENALTY, "frequency_penalty", NUM, false, -2, 2, 0, NULL)              \
     X(PRESENCE_PENALTY, "presence_penalty", NUM, false, -2, 2, 0, NULL)                \

@@ -160,6 +160,7 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     s->top_p = (float)v[SUP_G_TOP_P].f;
     s->top_k = (uint32_t)v[SUP_G_TOP_K].i;
     s->min_p = (float)v[SUP_G_MIN_P].f;
+    s->typical_p = (float)v[SUP_G_TYPICAL_P].f;
     s->repetition_penalty = (float)v[SUP_G_REPETITION_PENALTY].f;
     s->frequency_penalty = (float)v[SUP_G_FREQUENCY_PENALTY].f;
     s->presence_penalty = (float)v[SUP_G_PRESENCE_PENALTY].f;

@@ -90,6 +90,7 @@ ROWS = [
     ("temperature text", CHAT, chat(temperature="NaN"), 400, "INVALID_REQUEST", "temperature"),
     ("top_p 1.01", CHAT, chat(top_p=1.01), 400, "INVALID_REQUEST", "top_p"),
     ("min_p list", CHAT, chat(min_p=[0]), 400, "INVALID_REQUEST", "min_p"),
+    ("typical_p above one", CHAT, chat(typical_p=1.5), 400, "INVALID_REQUEST", "typical_p"),
     ("repetition_penalty 0", CHAT, chat(repetition_penalty=0), 400, "INVALID_REQUEST", "repetition_penalty"),
     ("frequency_penalty 3", CHAT, chat(frequency_penalty=3), 400, "INVALID_REQUEST", "frequency_penalty"),
     ("n 0", CHAT, chat(n=0), 400, "INVALID_REQUEST", "'n'"),

@@ -100,7 +100,8 @@ static void test_chat_all_fields(void **state)
               "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":"
               "\"text\",\"text\":\"b\\u0000c\"}]},{\"role\":\"assistant\",\"content\":\"x\"}],"
               "\"max_tokens\":9,\"max_completion_tokens\":7.0,\"temperature\":0.5,\"top_p\":0.9,"
-              "\"top_k\":40,\"min_p\":0.05,\"repetition_penalty\":1.1,\"frequency_penalty\":-0.5,"
+              "\"top_k\":40,\"min_p\":0.05,\"typical_p\":0.25,\"repetition_penalty\":1.1,"
+              "\"frequency_penalty\":-0.5,"
               "\"presence_penalty\":1,\"seed\":-3,\"stop\":[\"A\",\"\xe4\xb8\xad\"],\"n\":3,"
               "\"logprobs\":true,\"top_logprobs\":5,\"logit_bias\":{\"17\":-100,\"999\":1.5},"
               "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"response_format\":"
@@ -116,6 +117,7 @@ static void test_chat_all_fields(void **state)
     assert_string_equal(q->messages[2]->role, "assistant");
     assert_int_equal(q->max_tokens, 7);
     assert_true(s->temperature == 0.5f && s->top_p == 0.9f && s->top_k == 40 && s->min_p == 0.05f);
+    assert_true(s->typical_p == 0.25f);
     assert_true(s->repetition_penalty == 1.1f && s->frequency_penalty == -0.5f);
     assert_true(s->presence_penalty == 1.0f && s->has_seed && s->seed == (uint64_t)-3);
     assert_int_equal(s->n_logit_bias, 2);

@@ -947,20 +947,21 @@ static void requests_out_of_range_are_refused_by_name(void **state)
     static const struct {
         const char *what;
         uint32_t n, top, max_tokens;
-        float temperature, top_p, min_p, rep;
+        float temperature, top_p, min_p, rep, typical_p;
         uint32_t bias_token, kind;
     } cases[] = {
-        {"n", 129, 0, 5, 0, 0, 0, 0, 0, 2},
-        {"top_logprobs", 1, 65, 5, 0, 0, 0, 0, 0, 2},
-        {"max_tokens", 1, 0, 0, 0, 0, 0, 0, 0, 2},
-        {"temperature", 1, 0, 5, NAN, 0, 0, 0, 0, 2},
-        {"temperature", 1, 0, 5, -1, 0, 0, 0, 0, 2},
-        {"top_p", 1, 0, 5, 0, 1.5f, 0, 0, 0, 2},
-        {"min_p", 1, 0, 5, 0, 0, -0.1f, 0, 0, 2},
-        {"repetition_penalty", 1, 0, 5, 0, 0, 0, INFINITY, 0, 2},
-        {"logit_bias", 1, 0, 5, 0, 0, 0, 0, FAKE_VOCAB, 2},
-        {"kind", 1, 0, 5, 0, 0, 0, 0, 0, 9},
-        {"prompt", 1, 0, 5, 0, 0, 0, 0, 0, 3},
+        {"n", 129, 0, 5, 0, 0, 0, 0, 0, 0, 2},
+        {"top_logprobs", 1, 65, 5, 0, 0, 0, 0, 0, 0, 2},
+        {"max_tokens", 1, 0, 0, 0, 0, 0, 0, 0, 0, 2},
+        {"temperature", 1, 0, 5, NAN, 0, 0, 0, 0, 0, 2},
+        {"temperature", 1, 0, 5, -1, 0, 0, 0, 0, 0, 2},
+        {"top_p", 1, 0, 5, 0, 1.5f, 0, 0, 0, 0, 2},
+        {"min_p", 1, 0, 5, 0, 0, -0.1f, 0, 0, 0, 2},
+        {"repetition_penalty", 1, 0, 5, 0, 0, 0, INFINITY, 0, 0, 2},
+        {"logit_bias", 1, 0, 5, 0, 0, 0, 0, 0, FAKE_VOCAB, 2},
+        {"typical_p", 1, 0, 5, 0, 0, 0, 0, 1.5f, 0, 2},
+        {"kind", 1, 0, 5, 0, 0, 0, 0, 0, 0, 9},
+        {"prompt", 1, 0, 5, 0, 0, 0, 0, 0, 0, 3},
     };
     struct rig r = rig_new(fake_new(64, 2, 64), 64);
 
@@ -975,6 +976,7 @@ static void requests_out_of_range_are_refused_by_name(void **state)
         s.temperature = cases[i].temperature;
         s.top_p = cases[i].top_p;
         s.min_p = cases[i].min_p;
+        s.typical_p = cases[i].typical_p;
         s.repetition_penalty = cases[i].rep;
         s.n_logit_bias = 1;
         s.logit_bias = &bp;

@@ -16,7 +16,7 @@
 
 #define SEED 20260101u
 
-static const struct wrk_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+static const struct wrk_sampling greedy = {.top_p = 1, .typical_p = 1, .repetition_penalty = 1};
 
 static uint32_t lcg_state = SEED;
 static uint32_t lcg(void)
@@ -50,6 +50,40 @@ static int by_id(const void *a, const void *b)
     const struct ref *x = a, *y = b;
     return x->id < y->id ? -1 : x->id > y->id;
 }
+/* Locally typical: by distance of -ln p from the entropy, until the mass is reached. */
+static double surprise[20001];
+static int by_surprise(const void *a, const void *b)
+{
+    const struct ref *x = a, *y = b;
+    double dx = surprise[x->id], dy = surprise[y->id];
+
+    if (dx != dy)
+        return dx < dy ? -1 : 1;
+    return by_id(a, b);
+}
+static uint32_t typical(struct ref *r, uint32_t n, double mass, double *edge)
+{
+    double sum = 0, entropy = 0, cum = 0;
+    uint32_t k = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += r[i].p;
+    for (uint32_t i = 0; i < n; i++)
+        entropy -= r[i].p > 0 ? r[i].p / sum * log(r[i].p / sum) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        surprise[r[i].id] = fabs(-log(r[i].p / sum) - entropy);
+    qsort(r, n, sizeof(*r), by_surprise);
+    for (; k < n && cum < mass * sum; k++) {
+        cum += r[k].p;
+        if (fabs(cum / sum - mass) < *edge)
+            *edge = fabs(cum / sum - mass);
+    }
+    /* two tokens on either side of the expected surprise may be equally far from it */
+    if (k < n && surprise[r[k].id] - surprise[r[k - 1].id] < 1e-5 && r[k].p != r[k - 1].p)
+        *edge = 0;
+    return k;
+}
+
 /* Kept tokens with probabilities, ascending id. *edge: how close a filter's
  * decision was (smaller = closer), so that rounding cannot fail the test. */
 static uint32_t reference(const float *x, uint32_t n, const struct wrk_sampling *p, struct ref *r,
@@ -86,6 +120,8 @@ static uint32_t reference(const float *x, uint32_t n, const struct wrk_sampling 
             break;
     }
     m = k;
+    if (p->typical_p < 1)
+        m = typical(r, m, p->typical_p, edge);
     for (uint32_t i = 0; i < m; i++)
         kept += r[i].p;
     for (uint32_t i = 0; i < m; i++)
@@ -99,13 +135,37 @@ static void draws_equal_the_reference(void **state)
     static const struct {
         float t, top_p, min_p;
         uint32_t top_k;
+        float typical_p; /* 0 = off */
     } cases[] = {
-        {1, 1, 0, 0},        {0.7f, 1, 0, 0},     {1, 0.9f, 0, 0},      {1, 0.5f, 0, 0},
-        {1, 1, 0.05f, 0},    {1, 1, 0, 40},       {1, 0.95f, 0, 64},    {1, 0.95f, 0.02f, 64},
-        {2.5f, 0.99f, 0, 0}, {0.05f, 0.9f, 0, 0}, {1, 0.999f, 0, 1500}, {1, 1, 0, 2},
-        {1, 0.0001f, 0, 0},  {1, 1, 1, 0},        {100, 0.7f, 0, 0},    {1, 0.8f, 0.3f, 0},
-        {1e-30f, 1, 0, 0},   {1, 1, 0, 100000},   {1, 0.9f, 0, 3000},   {1, 1, 0, 9000},
+        {1, 1, 0, 0},
+        {0.7f, 1, 0, 0},
+        {1, 0.9f, 0, 0},
+        {1, 0.5f, 0, 0},
+        {1, 1, 0.05f, 0},
+        {1, 1, 0, 40},
+        {1, 0.95f, 0, 64},
+        {1, 0.95f, 0.02f, 64},
+        {2.5f, 0.99f, 0, 0},
+        {0.05f, 0.9f, 0, 0},
+        {1, 0.999f, 0, 1500},
+        {1, 1, 0, 2},
+        {1, 0.0001f, 0, 0},
+        {1, 1, 1, 0},
+        {100, 0.7f, 0, 0},
+        {1, 0.8f, 0.3f, 0},
+        {1e-30f, 1, 0, 0},
+        {1, 1, 0, 100000},
+        {1, 0.9f, 0, 3000},
+        {1, 1, 0, 9000},
         {1, 0.7f, 0, 12000},
+        {1, 1, 0, 0, 0.9f},
+        {0.7f, 1, 0, 0, 0.2f},
+        {1, 0.9f, 0, 0, 0.5f},
+        {1, 1, 0, 40, 0.6f},
+        {1, 0.9f, 0.02f, 64, 0.95f},
+        {2.5f, 1, 0.05f, 0, 0.4f},
+        {1, 1, 0, 0, 1e-6f},
+        {1e-30f, 1, 0, 0, 0.5f},
     };
     static const uint32_t sizes[] = {1, 2, 7, 64, 65, 1000, 1024, 1025, 4099, 20001};
     static float x[20001];
@@ -123,6 +183,7 @@ static void draws_equal_the_reference(void **state)
             p.temperature = cases[c].t;
             p.top_p = cases[c].top_p;
             p.min_p = cases[c].min_p;
+            p.typical_p = cases[c].typical_p > 0 ? cases[c].typical_p : 1;
             p.top_k = cases[c].top_k;
             assert_int_equal(wrk_sampler_init(&sm, n, NULL), RC_OK);
             for (int round = 0; round < (n > 5000 ? 3 : 20); round++) {
