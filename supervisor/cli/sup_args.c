@@ -84,6 +84,7 @@ static enum rc option(struct sup_args *a, int argc, char **argv, int *used, stru
 enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, char **argv,
                        bool *help, struct rc_err *err)
 {
+    char model[] = "--model";
     bool plain = false; /* behind "--" */
     int used;
     enum rc rc;
@@ -101,6 +102,12 @@ enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, 
         } else if (!plain && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
             *help = true;
             return RC_OK;
+        } else if (!plain && strcmp(argv[i], "-m") == 0 && find_opt(cmd->opts, "model", 5) >= 0) {
+            char *words[2] = {model, i + 1 < argc ? argv[i + 1] : NULL};
+
+            if ((rc = option(a, argc - i, words, &used, err)) != RC_OK)
+                return rc;
+            i += used - 1;
         } else if (!plain && strncmp(argv[i], "--", 2) == 0) {
             if ((rc = option(a, argc - i, argv + i, &used, err)) != RC_OK)
                 return rc;

@@ -33,7 +33,7 @@ struct sup_opt {
     double min, max;
 };
 
-#define SUP_OPTS_MAX 24
+#define SUP_OPTS_MAX 32
 #define SUP_POS_MAX 4096
 
 struct sup_cmd;

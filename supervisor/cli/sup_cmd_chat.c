@@ -13,7 +13,17 @@
 #include "sup_edit.h"
 #include "sup_term.h"
 
-enum { O_SERVER, O_MODELS_DIR, O_SYSTEM, O_JSON, O_QUIET, O_SETTINGS };
+enum {
+    O_SERVER,
+    O_MODELS_DIR,
+    O_SYSTEM,
+    O_JSON,
+    O_QUIET,
+    O_MODEL,
+    O_FILE,
+    O_NO_HISTORY,
+    O_SETTINGS
+};
 
 const struct sup_opt sup_opts_chat[] = {
     {"server", SUP_O_TEXT, "URL", "http://HOST:PORT or unix:PATH (default http://127.0.0.1:8090)",
@@ -22,11 +32,16 @@ const struct sup_opt sup_opts_chat[] = {
     {"system", SUP_O_TEXT, "TEXT", "what the model is told first", 0, 0},
     {"json", SUP_O_FLAG, NULL, "print each answer as one JSON object", 0, 0},
     {"quiet", SUP_O_FLAG, NULL, "no statistics", 0, 0},
+    {"model", SUP_O_TEXT, "MODEL", "the same as the word MODEL (also -m)", 0, 0},
+    {"file", SUP_O_TEXT, "PATH", "a text that goes in front of the first question", 0, 0},
+    {"no-history", SUP_O_FLAG, NULL, "neither read nor keep the lines typed", 0, 0},
     {"temperature", SUP_O_REAL, "X", "0 = always the likeliest token (default 0.7)", 0, 2},
     {"top-p", SUP_O_REAL, "X", "keep the likeliest tokens up to this sum", 0, 1},
     {"top-k", SUP_O_NUM, "N", "keep this many likeliest tokens; 0 = off", 0, 1000000},
     {"min-p", SUP_O_REAL, "X", "drop tokens below this share of the likeliest", 0, 1},
-    {"repetition-penalty", SUP_O_REAL, "X", "above 1 makes repeats rarer", 0.01, 10},
+    {"repetition-penalty", SUP_O_REAL, "X", "above 1 makes repeats rarer", 0.01, 100},
+    {"frequency-penalty", SUP_O_REAL, "X", "above 0: less of what came often", -2, 2},
+    {"presence-penalty", SUP_O_REAL, "X", "above 0: less of what came at all", -2, 2},
     {"seed", SUP_O_NUM, "N", "the same seed gives the same answer", 0, 9007199254740991},
     {"max-tokens", SUP_O_NUM, "N", "longest answer (default 512)", 1, 1048576},
     {0},
@@ -36,18 +51,28 @@ _Static_assert(sizeof(sup_opts_chat) / sizeof(sup_opts_chat[0]) == O_SETTINGS + 
 
 struct input {
     struct sup_lines lines;
-    struct sup_edit *edit; /* NULL without a terminal */
+    struct sup_edit *edit; /* NULL without a terminal that moves its cursor */
+    struct sup_history history;
+    bool prompt; /* a dumb terminal: the kernel edits the line, we only ask */
 };
 
 /* 1 a line, 0 the end, -1 Ctrl-C, -2 too long, -3 failure. */
 static int read_line(struct input *in, const char *prompt, char **out)
 {
     char *raw = NULL;
-    int got = in->edit ? sup_edit_line(in->edit, prompt, &raw) : sup_line_read(&in->lines, &raw);
+    int got;
+
+    if (in->prompt) {
+        fputs(prompt, stderr);
+        (void)fflush(stderr);
+    }
+    got = in->edit ? sup_edit_line(in->edit, prompt, &raw) : sup_line_read(&in->lines, &raw);
 
     if (got == 1) {
         *out = sup_valid_dup(raw, strlen(raw));
         got = *out ? 1 : -3;
+        if (in->edit && *out)
+            sup_history_add(&in->history, *out);
     }
     free(raw);
     return got;
@@ -81,6 +106,32 @@ static int read_block(struct input *in, char **text)
     return got;
 }
 
+/* A line that ends with one backslash goes on in the next; *line grows. */
+static int read_more(struct input *in, char **line)
+{
+    int got = 1;
+    size_t n;
+
+    while (got == 1 && (n = strlen(*line)) > 0 && (*line)[n - 1] == '\\' &&
+           (n == 1 || (*line)[n - 2] != '\\')) {
+        char *next = NULL, *grown;
+
+        if ((got = read_line(in, "... ", &next)) == 1) {
+            grown = n + strlen(next) > SUP_TALK_MAX_BYTES / 2
+                        ? NULL
+                        : realloc(*line, n + strlen(next) + 1);
+            got = grown ? 1 : -2;
+            if (grown) {
+                grown[n - 1] = '\n';
+                memcpy(grown + n, next, strlen(next) + 1);
+                *line = grown;
+            }
+        }
+        free(next);
+    }
+    return got == 0 ? 1 : got; /* the end of input ends the line too */
+}
+
 /* The next question or command. As read_line; blank lines are passed over. */
 static int read_question(struct sup_chat *c, struct input *in, char **out)
 {
@@ -107,8 +158,11 @@ static int read_question(struct sup_chat *c, struct input *in, char **out)
             *out = block;
         return got;
     }
-    *out = line;
-    return 1;
+    if ((got = read_more(in, &line)) == 1)
+        *out = line;
+    else
+        free(line);
+    return got;
 }
 
 static void learn(struct sup_chat *c)
@@ -127,19 +181,29 @@ static void learn(struct sup_chat *c)
 static int ask(struct sup_chat *c, const char *text)
 {
     struct rc_err err = RC_ERR_INIT;
-    bool stopped = false;
+    bool stopped = false, added;
+    char *whole = NULL;
 
-    if (!sup_talk_add(&c->talk, true, text)) {
+    if (c->file && (whole = malloc(strlen(c->file) + strlen(text) + 1)))
+        memcpy(stpcpy(whole, c->file), text, strlen(text) + 1);
+    added = (whole || !c->file) && sup_talk_add(&c->talk, true, whole ? whole : text);
+    free(whole);
+    if (!added) {
         rc_fail(&err, RC_NOMEM, "out of memory");
         return sup_fail(c->args->cmd, &err);
     }
     (void)sup_cli_interrupted(true);
     if (sup_chat_ask(c, &stopped, &err) != RC_OK) {
         (void)sup_fail(c->args->cmd, &err);
+        if (c->again_answer && (!sup_talk_add(&c->talk, true, text) ||
+                                !sup_talk_add(&c->talk, false, c->again_answer)))
+            sup_talk_clear(&c->talk); /* half a turn would be out of order */
         if (c->tty)
             fputs("[the question was taken back; the conversation goes on]\n", stderr);
         return c->tty ? -1 : SUP_EXIT_FAIL;
     }
+    free(c->file);
+    c->file = NULL;
     if (stopped && !c->tty)
         return SUP_EXIT_INT;
     (void)sup_cli_interrupted(true);
@@ -148,16 +212,34 @@ static int ask(struct sup_chat *c, const char *text)
     return -1;
 }
 
+/* A command, and the question that /retry asks again. As ask. */
+static int obey(struct sup_chat *c, const char *line)
+{
+    int status = sup_chat_slash(c, line) || c->tty ? -1 : SUP_EXIT_FAIL;
+    char *file = c->file;
+
+    if (c->again && c->again_answer) {
+        c->file = NULL; /* it is for the next new question */
+        status = ask(c, c->again);
+        c->file = file;
+    }
+    free(c->again);
+    free(c->again_answer);
+    c->again = c->again_answer = NULL;
+    return status;
+}
+
 static int converse(struct sup_chat *c, struct input *in)
 {
-    int status = -1;
+    int status = -1, n_int = 0; /* Ctrl-C at the prompt, in a row */
 
     while (status < 0 && !c->quit) {
         char *line = NULL;
         int got = read_question(c, in, &line);
 
-        if (got == -1 && c->tty) {
-            fputs("(Ctrl-C stops an answer; Ctrl-D or /quit ends)\n", stderr);
+        n_int = got == -1 ? n_int + 1 : 0;
+        if (got == -1 && c->tty && n_int < 2) {
+            fputs("(Ctrl-C stops an answer; once more, Ctrl-D or /quit ends)\n", stderr);
             (void)sup_cli_interrupted(true);
         } else if (got == -1) {
             status = SUP_EXIT_INT;
@@ -171,7 +253,7 @@ static int converse(struct sup_chat *c, struct input *in)
                   stderr);
             status = SUP_EXIT_FAIL;
         } else if (line[0] == '/') {
-            sup_chat_slash(c, line);
+            status = obey(c, line);
         } else if (line[strspn(line, " \t\n")]) {
             status = ask(c, line);
         }
@@ -181,12 +263,17 @@ static int converse(struct sup_chat *c, struct input *in)
 }
 
 /* Chooses the model and says hello. */
-static enum rc begin(struct sup_chat *c, struct rc_err *err)
+static enum rc begin(struct sup_chat *c, const char *wanted, struct rc_err *err)
 {
     const struct sup_args *a = c->args;
     struct sup_listing l = {0};
     const struct sup_model *m = NULL;
-    enum rc rc = sup_listing_choose(c->client, &l, a->n_pos ? a->pos[0] : NULL, false, &m, err);
+    enum rc rc = sup_listing_choose(c->client, &l, wanted, false, &m, err);
+
+    if (rc == RC_NOT_FOUND && wanted)
+        fputs("inferd chat: a model must lie in the server's models folder (inferd list shows it); "
+              "for a file elsewhere: inferd chat ./FILE.gguf\n",
+              stderr);
 
     if (rc == RC_OK && m->known && !m->can_generate)
         rc = rc_fail(err, RC_INVALID,
@@ -215,14 +302,39 @@ static enum rc begin(struct sup_chat *c, struct rc_err *err)
     return rc;
 }
 
+/* A word that is a path (/..., ./..., ../...) means a private server for its folder:
+ * *word and *dir point into path then. */
+static void split_path(char path[4096], const char **word, const char **dir)
+{
+    char *slash;
+
+    if (!*word || *dir || strlen(*word) >= 4096 ||
+        (**word != '/' && strncmp(*word, "./", 2) && strncmp(*word, "../", 3)))
+        return;
+    snprintf(path, 4096, "%s", *word);
+    while ((slash = strrchr(path, '/')) && slash > path && !slash[1])
+        *slash = '\0';
+    if (!slash || !slash[1])
+        return;
+    *slash = '\0';
+    *word = slash + 1;
+    *dir = slash > path ? path : "/";
+}
+
 int sup_cmd_chat(const struct sup_args *a)
 {
     struct sup_chat c = {.args = a};
     struct sup_session s = {0};
     struct input in = {.lines = {.fd = STDIN_FILENO}};
     struct rc_err err = RC_ERR_INIT;
+    const char *word = a->n_pos ? a->pos[0] : a->v[O_MODEL].text, *dir = a->v[O_MODELS_DIR].text;
+    char path[4096];
     int status;
 
+    if (a->n_pos && a->v[O_MODEL].set)
+        return sup_usage_error(a->cmd, "the model is named twice: '%.80s' and --model %.80s",
+                               a->pos[0], a->v[O_MODEL].text);
+    split_path(path, &word, &dir);
     c.tty = isatty(STDIN_FILENO) == 1;
     c.quiet = a->v[O_QUIET].set;
     c.json = a->v[O_JSON].set;
@@ -231,21 +343,29 @@ int sup_cmd_chat(const struct sup_args *a)
         c.set[i].value = a->v[O_SETTINGS + i].num;
     }
     sup_cli_catch_int();
-    if (sup_session_open(&s, a, a->v[O_SERVER].text, a->v[O_MODELS_DIR].text, &err) != RC_OK) {
+    if (sup_session_open(&s, a, a->v[O_SERVER].text, dir, &err) != RC_OK) {
         status = err.code == RC_INVALID || err.code == RC_CONFLICT
                      ? sup_usage_error(a->cmd, "%s", err.msg)
                      : sup_fail(a->cmd, &err);
         goto out;
     }
     c.client = s.client;
-    if (begin(&c, &err) != RC_OK || (c.tty && !(in.edit = sup_edit_new()))) {
+    in.prompt = c.tty && sup_term_dumb();
+    if (begin(&c, word, &err) != RC_OK || (c.tty && !in.prompt && !(in.edit = sup_edit_new()))) {
         status = sup_fail(a->cmd, &err);
         goto out;
     }
+    if (a->v[O_FILE].set && !sup_chat_attach(&c, a->v[O_FILE].text)) {
+        status = SUP_EXIT_FAIL;
+        goto out;
+    }
+    if (in.edit && !a->v[O_NO_HISTORY].set)
+        sup_history_open(&in.history, in.edit, a->envp);
     status = converse(&c, &in);
 out:
     sup_edit_free(&in.edit);
     sup_talk_deinit(&c.talk);
+    free(c.file);
     free(c.model);
     sup_session_close(&s);
     return status;

@@ -2,16 +2,19 @@
 #ifndef INFERD_SUP_CMD_CHAT_H
 #define INFERD_SUP_CMD_CHAT_H
 
+#include "sup_cmd_chat_file.h"
 #include "sup_common.h"
 #include "sup_talk.h"
 
-/* What /set and the flags change: X(field, JSON name, flag, whole number, min, max, help) */
+/* What /set and the flags change: X(JSON name, whole number, min, max, help) */
 #define SUP_CHAT_SETTINGS(X)                                                        \
     X(temperature, false, 0, 2, "0 = always the likeliest token (default 0.7)")     \
     X(top_p, false, 0, 1, "keep the likeliest tokens up to this sum; 0 or 1 = off") \
     X(top_k, true, 0, 1000000, "keep this many likeliest tokens; 0 = off")          \
     X(min_p, false, 0, 1, "drop tokens below this share of the likeliest; 0 = off") \
-    X(repetition_penalty, false, 0.01, 10, "above 1 makes repeats rarer")           \
+    X(repetition_penalty, false, 0.01, 100, "above 1 makes repeats rarer")          \
+    X(frequency_penalty, false, -2, 2, "above 0: less of what came often")          \
+    X(presence_penalty, false, -2, 2, "above 0: less of what came at all")          \
     X(seed, true, 0, 9007199254740991, "the same seed gives the same answer")       \
     X(max_tokens, true, 1, 1048576, "longest answer (default 512)")
 
@@ -31,7 +34,7 @@ struct sup_chat_row {
 extern const struct sup_chat_row sup_chat_rows[SUP_SET_COUNT];
 
 struct sup_turn {
-    uint64_t prompt_tokens, completion_tokens;
+    uint64_t prompt_tokens, completion_tokens, cached_tokens;
     double first_s, total_s, rate; /* rate: tokens/s behind the first */
     char finish[24];
 };
@@ -48,6 +51,8 @@ struct sup_chat {
     } set[SUP_SET_COUNT];
     bool tty, quiet, json, warm; /* warm: the model has answered before */
     bool quit;
+    char *file;                 /* a text that goes in front of the next question, or NULL */
+    char *again, *again_answer; /* of /retry: the question to ask, the answer it had */
     struct sup_turn last;
     uint64_t n_turns, sum_prompt, sum_completion;
 };
@@ -56,8 +61,10 @@ struct sup_chat {
  * the conversation is in order again, whatever happened. RC_OK also when Ctrl-C
  * stopped the answer (*stopped). */
 enum rc sup_chat_ask(struct sup_chat *c, bool *stopped, struct rc_err *err);
-/* A line that begins with '/'. Prints to stderr. */
-void sup_chat_slash(struct sup_chat *c, const char *line);
+/* Attaches a text file to the next question; false with a message on stderr. */
+bool sup_chat_attach(struct sup_chat *c, const char *path);
+/* A line that begins with '/'. Prints to stderr. False: it could not be done. */
+bool sup_chat_slash(struct sup_chat *c, const char *line);
 /* Name ('-' or '_') and value of a setting; false with a message on stderr. */
 bool sup_chat_set(struct sup_chat *c, const char *name, const char *value);
 void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap);

@@ -131,6 +131,8 @@ static bool on_event(void *user, const char *event, const char *data, size_t n)
     if (json_is_object(usage)) {
         a->turn.prompt_tokens = count(usage, "prompt_tokens");
         a->turn.completion_tokens = count(usage, "completion_tokens");
+        a->turn.cached_tokens =
+            count(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
     }
     json_decref(j);
     return go;
@@ -206,16 +208,20 @@ static enum rc stream(struct sup_chat *c, struct answer *a, struct rc_err *err)
 
 static void note_dropped(const struct sup_chat *c, unsigned n)
 {
-    if (n && !c->quiet)
+    if (n && c->ctx_tokens == 0)
+        fprintf(stderr, "[the conversation is over %u MiB: forgot the oldest %s]\n",
+                SUP_TALK_MAX_BYTES >> 20, n == 1 ? "turn" : "turns");
+    else if (n) /* also when quiet: never silent */
         fprintf(stderr, "[the context of %llu tokens is full: forgot the oldest %s]\n",
                 (unsigned long long)c->ctx_tokens, n == 1 ? "turn" : "turns");
 }
 
 static void print_json(const struct sup_chat *c, const struct answer *a)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f}", "model", c->model, "content",
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "model", c->model, "content",
                           a->text ? a->text : "", "finish_reason", a->turn.finish, "prompt_tokens",
-                          (json_int_t)a->turn.prompt_tokens, "completion_tokens",
+                          (json_int_t)a->turn.prompt_tokens, "cached_tokens",
+                          (json_int_t)a->turn.cached_tokens, "completion_tokens",
                           (json_int_t)a->turn.completion_tokens, "first_token_s", a->turn.first_s,
                           "tokens_per_s", a->turn.rate);
     char *s = json_dumps(o, JSON_COMPACT);
@@ -227,8 +233,12 @@ static void print_json(const struct sup_chat *c, const struct answer *a)
 
 void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap)
 {
-    snprintf(out, cap, "%llu prompt + %llu answer tokens, first after %.2f s, %.1f tokens/s, %s",
-             (unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens,
+    char cached[40] = "";
+
+    if (t->cached_tokens)
+        snprintf(cached, sizeof(cached), " (%llu cached)", (unsigned long long)t->cached_tokens);
+    snprintf(out, cap, "%llu prompt%s + %llu answer tokens, first after %.2f s, %.1f tokens/s, %s",
+             (unsigned long long)t->prompt_tokens, cached, (unsigned long long)t->completion_tokens,
              t->first_s, t->rate, t->finish[0] ? t->finish : "unknown end");
 }
 

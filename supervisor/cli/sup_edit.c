@@ -108,6 +108,17 @@ static bool insert(struct sup_edit *e, const char *s, size_t n)
     return true;
 }
 
+void sup_edit_recall(struct sup_edit *e, const char *line)
+{
+    for (const char *s = line; *s; s++) /* as keys would not have let it in */
+        if (((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7F)
+            return;
+    sup_edit_reset(e);
+    if (insert(e, line, strlen(line)))
+        sup_edit_remember(e);
+    sup_edit_reset(e);
+}
+
 /* Start of the character before / behind at. */
 static size_t back(const struct sup_edit *e, size_t at)
 {

@@ -28,5 +28,8 @@ int sup_edit_key(struct sup_edit *e, unsigned char byte);
 const char *sup_edit_text(const struct sup_edit *e, size_t *cursor);
 void sup_edit_reset(struct sup_edit *e);
 void sup_edit_remember(struct sup_edit *e);
+/* Puts a line of an earlier session into the history; too long ones and ones with
+ * control characters are passed over. */
+void sup_edit_recall(struct sup_edit *e, const char *line);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sup_fields.h"
+
 /* Before the server has told: about three bytes a token and a template's frame. */
 static uint64_t estimate(const char *s)
 {
@@ -143,4 +145,73 @@ json_t *sup_talk_json(const struct sup_talk *t)
         return NULL;
     }
     return list;
+}
+
+/* One saved message: {"role": ..., "content": ...}. system may only be the first. */
+static enum rc take(struct sup_talk *t, size_t i, const json_t *m, struct rc_err *err)
+{
+    const char *role = json_string_value(json_object_get(m, "role"));
+    const json_t *content = json_object_get(m, "content");
+    const char *want = t->n % 2 == 0 ? "user" : "assistant";
+    bool ok;
+
+    if (!role || !json_is_string(content))
+        return rc_fail(err, RC_FORMAT,
+                       "messages[%zu]: expected an object with the texts 'role' and 'content'", i);
+    if (strlen(json_string_value(content)) != json_string_length(content))
+        return rc_fail(err, RC_FORMAT, "messages[%zu]: content holds a zero character", i);
+    if (json_string_length(content) > SUP_TALK_MAX_BYTES - t->n_bytes)
+        return rc_fail(err, RC_TOO_LARGE, "messages[%zu]: more than %u bytes of text in all", i,
+                       SUP_TALK_MAX_BYTES);
+    if (i == 0 && strcmp(role, "system") == 0) {
+        ok = sup_talk_set_system(t, json_string_value(content));
+    } else if (strcmp(role, want) != 0) {
+        return rc_fail(err, RC_FORMAT, "messages[%zu]: role '%.20s', expected '%s'", i, role, want);
+    } else {
+        ok = sup_talk_add(t, t->n % 2 == 0, json_string_value(content));
+    }
+    return ok ? RC_OK : rc_fail(err, RC_NOMEM, "out of memory");
+}
+
+enum rc sup_talk_parse(struct sup_talk *t, const char *s, size_t n, struct rc_err *err)
+{
+    struct sup_talk new = {0};
+    struct sup_fail f = {0};
+    json_t *o = sup_body_parse(s, n, &f), *list = json_object_get(o, "messages");
+    enum rc rc = RC_OK;
+
+    if (!o)
+        rc = rc_fail(err, RC_FORMAT, "%s", f.err.msg);
+    else if (json_integer_value(json_object_get(o, "inferd_chat")) != 1)
+        rc = rc_fail(err, RC_FORMAT, "no saved conversation: expected \"inferd_chat\": 1");
+    else if (!json_is_array(list))
+        rc = rc_fail(err, RC_FORMAT, "'messages': expected a list");
+    else if (json_array_size(list) > SUP_TALK_MAX_MESSAGES)
+        rc = rc_fail(err, RC_TOO_LARGE, "'messages' has %zu entries, at most %d",
+                     json_array_size(list), SUP_TALK_MAX_MESSAGES);
+    for (size_t i = 0; rc == RC_OK && i < json_array_size(list); i++)
+        rc = take(&new, i, json_array_get(list, i), err);
+    if (rc == RC_OK && new.n % 2)
+        rc = rc_fail(err, RC_FORMAT, "the last question has no answer");
+    if (rc == RC_OK) {
+        struct sup_talk old = *t;
+
+        *t = new;
+        new = old;
+    }
+    sup_talk_deinit(&new);
+    json_decref(o);
+    return rc;
+}
+
+char *sup_talk_text(const struct sup_talk *t, const char *model)
+{
+    json_t *list = sup_talk_json(t);
+    json_t *o =
+        list ? json_pack("{s:i, s:s, s:o}", "inferd_chat", 1, "model", model, "messages", list)
+             : NULL;
+    char *s = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+
+    json_decref(o);
+    return s;
 }

@@ -13,7 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rc.h"
+
 #define SUP_TALK_MAX_BYTES (8u << 20) /* of all texts: half of the default max_body_bytes */
+#define SUP_TALK_MAX_MESSAGES 20000   /* of a saved conversation */
 
 struct sup_talk_msg {
     char *text;
@@ -46,5 +49,13 @@ bool sup_talk_drop_oldest(struct sup_talk *t);
 unsigned sup_talk_fit(struct sup_talk *t, uint64_t ctx_tokens, uint64_t max_tokens);
 /* The "messages" array; NULL when out of memory. */
 json_t *sup_talk_json(const struct sup_talk *t);
+/* A conversation from the text of a saved one: {"inferd_chat": 1, "messages": [...]},
+ * other members are passed over. *t is replaced on success, untouched otherwise.
+ * Errors: RC_FORMAT names the place and what is expected there; RC_TOO_LARGE;
+ * RC_NOMEM. Fuzzed by tests/fuzz/fuzz_talk.c. */
+enum rc sup_talk_parse(struct sup_talk *t, const char *s, size_t n, struct rc_err *err);
+/* The text that sup_talk_parse reads; model is written for people. NULL when out of
+ * memory; caller frees. */
+char *sup_talk_text(const struct sup_talk *t, const char *model);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "sup_term.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -220,9 +221,16 @@ const char *sup_bytes(uint64_t n, char out[16])
     return out;
 }
 
+bool sup_term_dumb(void)
+{
+    const char *term = getenv("TERM");
+
+    return !term || !*term || strcmp(term, "dumb") == 0;
+}
+
 void sup_bar_start(struct sup_bar *b, const char *label)
 {
-    b->on = isatty(STDERR_FILENO) == 1;
+    b->on = isatty(STDERR_FILENO) == 1 && !sup_term_dumb();
     b->drawn = false;
     b->label = label;
 }

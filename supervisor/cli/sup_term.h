@@ -36,7 +36,12 @@ void sup_table(FILE *to, const char *const *columns, size_t n_columns, const cha
 /* "1.2 GiB" into out. */
 const char *sup_bytes(uint64_t n, char out[16]);
 
-/* A bar on stderr when that is a terminal, else nothing. done/total 0 = unknown. */
+/* True when the terminal moves no cursor: TERM is "dumb" or missing. Nothing here
+ * ever colours, so NO_COLOR needs no answer. */
+bool sup_term_dumb(void);
+
+/* A bar on stderr when that is a terminal that moves its cursor, else nothing. done/total 0 =
+ * unknown. */
 struct sup_bar {
     bool on, drawn;
     const char *label;

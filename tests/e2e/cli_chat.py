@@ -12,6 +12,7 @@ import select
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import threading
 import time
@@ -19,7 +20,8 @@ import time
 from inferd_test import BIN, SLOW, Failed, Server, TINY_BERT, TINY_GEMMA, case, check, equal, golden_models, main
 
 INFERD = os.path.join(BIN, "inferd")
-ENV = {k: v for k, v in os.environ.items() if k != "INFERD_SERVER"}
+STATE = tempfile.TemporaryDirectory(prefix="inferd-test-")  # nobody's own history is touched
+ENV = {**{k: v for k, v in os.environ.items() if k != "INFERD_SERVER"}, "XDG_STATE_HOME": STATE.name}
 
 
 class Fake:
@@ -50,6 +52,8 @@ class Fake:
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path == "/ai/v1/tokenize":
+                    return self.send_json(200, {"count": len(body["text"].split())})
                 fake.bodies.append(body)
                 answer = fake.script(body)
                 if isinstance(answer, tuple):
@@ -385,6 +389,112 @@ def a_conversation_on_a_terminal():
         equal(len(f.bodies[-1]["messages"]), 1, "a cleared conversation")
         t.send("/quit\r")
         equal(t.wait(), 0, "status")
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+@case
+def files_go_in_front_of_a_question_or_are_refused_in_words():
+    with Fake(lambda b: says("a")) as f, tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        good = write(d + "/notes.txt", "caf\u00e9 au lait".encode())
+        r = run(["chat", "-m", "toy", "--server", f.url, "--file", good], "one\ntwo\n")
+        equal(r.returncode, 0, r.stderr.decode())
+        check(b"notes.txt: 13 bytes, 3 tokens" in r.stderr, r.stderr.decode())
+        asked = [m["content"] for m in f.bodies[-1]["messages"]]
+        equal(asked, ["--- notes.txt ---\ncaf\u00e9 au lait\n--- end of notes.txt ---\n\none", "a", "two"], "once")
+        os.mkfifo(d + "/pipe")
+        n = len(f.bodies)
+        for path, why in ((write(d + "/bin", b"ok\xff"), "byte 2 is no UTF-8"), (write(d + "/nul", b"a\0b"), "byte 1"),
+                          (d, "no regular file"), (d + "/pipe", "no regular file"), (d + "/none", "No such file"),
+                          (write(d + "/long", b"w " * 2000), "has 2000 tokens, the model's context only 1000"),
+                          (write(d + "/big", b"x" * ((1 << 20) + 1)), "at most 1048576")):
+            r = run(["chat", "--server", f.url], f"/file {path}\nq\n")
+            check(r.returncode == 1 and why in r.stderr.decode(), f"{path}: {r.stderr.decode()}")
+        equal(len(f.bodies), n, "nothing is asked behind a refusal")
+
+
+@case
+def conversations_are_saved_loaded_undone_and_retried():
+    n = [0]
+
+    def script(body):
+        n[0] += 1
+        if body["messages"][-1]["content"] == "fail" or n[0] == 4:
+            return [event({"error": {"message": "it broke"}}, "error")]
+        return says(f"a{n[0]}")
+
+    with Fake(script) as f, tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        path = d + "/talk.json"
+        r = run(["chat", "--server", f.url, "--system", "S"], f"one\ntwo\n/undo\n/retry\n/save {path}\n/undo\n/undo\n")
+        check(r.returncode == 1 and b"nothing was asked yet" in r.stderr, r.stderr.decode())
+        equal(r.stdout, b"a1\na2\na3\n", "answers")
+        equal([m["content"] for m in f.bodies[-1]["messages"]], ["S", "one"], "the retried question")
+        equal(os.stat(path).st_mode & 0o777, 0o600, "mode")
+        with open(path, encoding="utf-8") as g:
+            saved = json.load(g)
+        equal([m["content"] for m in saved["messages"]], ["S", "one", "a3"], "saved")
+        equal(os.listdir(d), ["talk.json"], "nothing beside it")
+        with Terminal(["chat", "--server", f.url], {"TERM": "dumb"}) as t:
+            t.expect(">>> ")
+            t.send(f"/load {path}\n")
+            t.expect("loaded 2 messages")
+            t.expect(">>> ")
+            t.send("/retry\n")
+            t.expect("it broke")
+            t.expect(">>> ")
+            t.send("first\\\n")
+            t.expect("... ")
+            t.send("second\n")
+            t.expect("a5")
+            t.expect(">>> ")
+            t.send("/quit\n")
+            equal(t.wait(), 0, "status")
+            check(b"\x1b" not in t.seen, f"a dumb terminal gets no escape sequence: {t.seen[-300:]!r}")
+        shape = [m["content"] for m in f.bodies[-1]["messages"]]
+        equal(shape, ["S", "one", "a3", "first\nsecond"], "a failed retry keeps the old answer")
+        user, asst = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+        for text, why in (("[]", "object"), ("{", ""), ('{"messages":[]}', "no saved conversation"),
+                          (json.dumps({"inferd_chat": 1, "messages": [asst]}), "role 'assistant', expected 'user'"),
+                          (json.dumps({"inferd_chat": 1, "messages": [user]}), "has no answer"),
+                          (json.dumps({"inferd_chat": 1, "messages": [user, 3]}), "messages[1]"),
+                          ('{"inferd_chat":1,"messages":' + "[" * 5000, "")):
+            r = run(["chat", "--server", f.url], f"/load {write(d + '/bad', text.encode())}\nq\n")
+            check(r.returncode == 1 and not r.stdout and why in r.stderr.decode(), f"{text[:60]}: {r.stderr.decode()}")
+        r = run(["chat", "--server", f.url], "/save /dev/null\n")
+        check(r.returncode == 1 and b"no regular file" in r.stderr, r.stderr.decode())
+
+
+@case
+def typed_lines_are_there_in_the_next_session():
+    with Fake(lambda b: says("a")) as f, tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        env, path = {"XDG_STATE_HOME": d}, d + "/inferd/history"
+        for args, keys in (([], "re\\member"), (["--no-history"], "secret"), ([], "\x1b[A")):
+            with Terminal(["chat", "--server", f.url, *args], env) as t:
+                t.expect(">>> ")
+                t.send(keys + "\r")
+                t.expect("answer tokens")
+                t.expect(">>> ")
+                t.send("\x03")
+                t.expect("once more")
+                t.expect(">>> ")
+                t.send("\x03")
+                equal(t.wait(), 130, "Ctrl-C twice at the prompt ends")
+        equal(f.bodies[-1]["messages"][0]["content"], "re\\member", "the last line of the first session")
+        with open(path, encoding="utf-8") as g:
+            equal(g.read(), "re\\\\member\n" * 2, "the file")
+        equal(os.stat(path).st_mode & 0o777, 0o600, "mode")
+        write(path, b"".join(b"line %d\n" % i for i in range(500)))
+        with Terminal(["chat", "--server", f.url], env) as t:
+            t.expect(">>> ")
+            t.send("/quit\r")
+            equal(t.wait(), 0, "status")
+        with open(path, encoding="utf-8") as g:
+            lines = g.read().splitlines()
+        equal((len(lines), lines[0], lines[-1]), (201, "line 300", "/quit"), "older lines leave")
 
 
 @case
