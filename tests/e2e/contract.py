@@ -20,10 +20,10 @@ COMP = "/v1/completions"
 OPTIONS = {"preload": MODEL, "threads": 1, "max_seqs": 24, "kv_mb": 32}
 
 
-def speculation():
-    """Options of a server that guesses ahead; none where this build has no such option."""
+def speculation(mode):
+    """The option for a server that guesses ahead, or does not; none where this build has no such option."""
     known = subprocess.run([os.path.join(BIN, "inferd"), "help", "config", "--markdown"], stdout=subprocess.PIPE, text=True, check=True)
-    return {"speculation": "lookup"} if "`speculation`" in known.stdout else None
+    return {"speculation": mode} if "`speculation`" in known.stdout else {}
 
 
 def conversation(i):
@@ -65,7 +65,7 @@ def same(got, want, talks, what):
 @case
 def the_same_request_has_the_same_bytes():
     talks = [conversation(i) for i in range(N)]
-    with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS) as s:
+    with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **speculation("off")) as s:
         cold = choices(s, talks, prompt_cache=False)
         check(len({str(x) for x in cold}) == N, "conversations differ")
         warm = [[ask(s, body) for body in talk] for talk in talks]
@@ -80,9 +80,11 @@ def the_same_request_has_the_same_bytes():
         wait_for(lambda: s.metric("inferd_worker_deaths_total"), "the death to be seen")
         same(choices(s, talks), cold, talks, "after the worker died")
         check(s.workers() and s.workers() != old, "another worker")
-    if more := speculation():
+    if more := speculation("lookup"):
         with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **more) as s:
             same(choices(s, talks), cold, talks, "guessed ahead")
+            wait_for(lambda: all(s.metric("inferd_speculation_tokens_total", result=x) for x in ("accepted", "rejected")),
+                     "guesses, right and wrong")
 
 
 main()
