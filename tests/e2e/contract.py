@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""contract.py - the same request has the same bytes: cached or cold, alone or beside seven others, before or after a worker
+died, guessed ahead or not. Random conversations of a few growing turns on a small random Gemma 4 model, greedy and sampled,
+with penalties, stop strings, several choices and structured output.
+
+    python3 tests/e2e/contract.py            24 conversations
+    CONTRACT_FULL=1 python3 tests/e2e/contract.py   200 of them
+"""
+import concurrent.futures
+import os
+import random
+import signal
+import subprocess
+
+from inferd_test import BIN, Server, case, check, copy_model, equal, main, wait_for
+
+MODEL = "gemma4_text"
+N = 200 if os.environ.get("CONTRACT_FULL") else 24
+COMP = "/v1/completions"
+OPTIONS = {"preload": MODEL, "threads": 1, "max_seqs": 24, "kv_mb": 32}
+
+
+def speculation(mode):
+    """The option for a server that guesses ahead, or does not; none where this build has no such option."""
+    known = subprocess.run([os.path.join(BIN, "inferd"), "help", "config", "--markdown"], stdout=subprocess.PIPE, text=True, check=True)
+    return {"speculation": mode} if "`speculation`" in known.stdout else {}
+
+
+def conversation(i):
+    """Requests whose prompts grow: what a turn adds does not depend on the answers."""
+    rnd = random.Random(i)
+    kinds = ({}, {"temperature": 0.8}, {"temperature": 1, "top_p": 0.9, "top_k": 40}, {"temperature": 1, "min_p": 0.02},
+             {"temperature": 1, "typical_p": 0.7}, {"repetition_penalty": 1.2, "frequency_penalty": 0.3},
+             {"temperature": 1.1, "presence_penalty": 0.5, "logit_bias": {"9": 4, "20": -100}}, {"stop": ["a", "e "]},
+             {"temperature": 1, "n": 3}, {"regex": "[a-f]{4,20}", "temperature": 1}, {"logprobs": 3, "temperature": 0.7},
+             {"response_format": {"type": "json_object"}, "temperature": 1})
+    word = [rnd.randrange(4, 700) for _ in range(rnd.randrange(3, 30))]
+    prompt = word * rnd.randrange(1, 5) + [rnd.randrange(4, 700) for _ in range(rnd.randrange(1, 70))]
+    out = []
+    for _ in range(rnd.randrange(2, 4)):
+        kind = kinds[(i + len(out)) % len(kinds)]
+        bound = "regex" in kind or "response_format" in kind  # a grammar says where the answer ends
+        out.append({"model": MODEL, "prompt": prompt, "max_tokens": rnd.randrange(4, 25), "seed": rnd.randrange(1 << 40),
+                    "return_token_ids": True, "ignore_eos": not bound and rnd.random() < 0.5, **kind})
+        prompt = prompt + [rnd.randrange(4, 700) for _ in range(rnd.randrange(5, 60))]
+    return out
+
+
+def ask(s, body):
+    r = s.request("POST", COMP, body)
+    equal(r.status, 200, f"{r.body[:300]!r}")
+    return r.json["choices"], r.json["usage"]["cached_prompt_tokens"]
+
+
+def choices(s, talks, **more):
+    return [[ask(s, {**body, **more})[0] for body in talk] for talk in talks]
+
+
+def same(got, want, talks, what):
+    for i, (g, w) in enumerate(zip(got, want)):
+        for turn, (a, b) in enumerate(zip(g, w)):
+            equal(a, b, f"{what}: conversation {i}, turn {turn}, {talks[i][turn]}")
+
+
+@case
+def the_same_request_has_the_same_bytes():
+    talks = [conversation(i) for i in range(N)]
+    with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **speculation("off")) as s:
+        cold = choices(s, talks, prompt_cache=False)
+        check(len({str(x) for x in cold}) == N, "conversations differ")
+        warm = [[ask(s, body) for body in talk] for talk in talks]
+        same([[a for a, _ in x] for x in warm], cold, talks, "cached")
+        check(sum(n for x in warm for _, n in x) > 0, "something was cached")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            same(list(pool.map(lambda t: choices(s, [t], prompt_cache=False)[0], talks)), cold, talks, "beside seven others")
+            same(list(pool.map(lambda t: choices(s, [t])[0], talks)), cold, talks, "cached beside seven others")
+        old = s.workers()
+        equal(len(old), 1, "workers")
+        os.kill(old[0], signal.SIGKILL)
+        wait_for(lambda: s.metric("inferd_worker_deaths_total"), "the death to be seen")
+        same(choices(s, talks), cold, talks, "after the worker died")
+        check(s.workers() and s.workers() != old, "another worker")
+    if more := speculation("lookup"):
+        with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **more) as s:
+            same(choices(s, talks), cold, talks, "guessed ahead")
+            wait_for(lambda: all(s.metric("inferd_speculation_tokens_total", result=x) for x in ("accepted", "rejected")),
+                     "guesses, right and wrong")
+
+
+main()
