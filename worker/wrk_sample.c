@@ -398,8 +398,8 @@ static int32_t draw_all(const float *w, uint32_t n, float least, struct wrk_rng 
 
 /* Of the n candidates (weights in part) those min_p leaves, and of these the ones whose
  * surprise -ln p is nearest the expected one until they hold typical_p of the mass; a draw
- * from them. Source: Meister et al. 2022, 3; order and edges as transformers'
- * TypicalLogitsWarper. */
+ * from them. Source: Meister et al. 2022, 3; last as in transformers, whose
+ * TypicalLogitsWarper keeps all that are as far as the last one: here ties have an end. */
 static int32_t draw_typical(struct wrk_sampler *s, uint32_t n, const struct wrk_sampling *p,
                             struct wrk_rng *rng)
 {
