@@ -5,7 +5,7 @@ import os
 import struct
 
 import inferd_api
-from inferd_test import Skip, case, check, copy_model, equal, main
+from inferd_test import Skip, case, check, copy_model, equal, main, wait_for
 
 try:
     import openai
@@ -130,7 +130,11 @@ def tool_model(t):
     name = "gemma4_text"
     if not os.path.exists(os.path.join(t.server.models, name)):
         copy_model(name, t.server.models)
-    equal(t.post("/ai/v1/models/load", {"model": name}, timeout=120).status, 200, f"load of {name}")
+    def load():
+        return t.post("/ai/v1/models/load", {"model": name}, timeout=120).status
+
+    wait_for(lambda: load() != 404, f"{name} to be found in the models' folder: what was seen half copied is looked at again")
+    equal(load(), 200, f"load of {name}")
     return name
 
 
