@@ -143,7 +143,8 @@ void sup_json_text(struct sup_json *o, const void *text, size_t n)
             escape_one(o, c);
         from = ++i;
     }
-    sup_json_put(o, s + from, n - from);
+    if (n > from) /* nothing may be given as NULL */
+        sup_json_put(o, s + from, n - from);
 }
 
 void sup_json_quoted(struct sup_json *o, const char *s)
