@@ -26,6 +26,7 @@
 #include "rc.h"
 
 #define IPC_VERSION 1u
+#define IPC_DRAFTER_DIR "assistant" /* in a model's folder: its drafter */
 #define IPC_MAGIC 0x31495049u        /* "IPI1" */
 #define IPC_INLINE_MAX (64u * 1024u) /* packed bytes carried in the datagram */
 #define IPC_BODY_MAX (256ull << 20)  /* packed bytes in a memfd */

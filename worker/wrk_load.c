@@ -7,10 +7,12 @@
  */
 #include "wrk_load.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "ipc.h"
 #include "wrk_log.h"
 #include "wrk_sandbox.h"
 
@@ -45,21 +47,33 @@ static enum rc find_drafter(int *fd, int root_fd, const struct wrk_load_opts *o,
     *fd = -1;
     if (o->spec == WRK_SPEC_OFF || o->spec == WRK_SPEC_LOOKUP)
         return RC_OK;
-    *fd = openat(root_fd, WRK_DRAFTER_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd < 0 && o->spec == WRK_SPEC_MTP)
-        return rc_fail_what(err, RC_NOT_FOUND, WRK_DRAFTER_DIR,
-                            "speculation is 'mtp', and the model's folder has no folder '%s' with "
-                            "its drafter: put it there, or set speculation to auto",
-                            WRK_DRAFTER_DIR);
+    *fd = openat(root_fd, IPC_DRAFTER_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd >= 0)
+        return RC_OK;
+    if (o->spec == WRK_SPEC_MTP)
+        return rc_fail_what(err, RC_NOT_FOUND, IPC_DRAFTER_DIR,
+                            "speculation is 'mtp', and the drafter's folder '%s' in the model's "
+                            "cannot be opened (%s): put it there, or set speculation to auto",
+                            IPC_DRAFTER_DIR, strerror(errno));
+    if (errno != ENOENT && errno != ENOTDIR) /* a model without one is nothing to tell */
+        wrk_log("speculation: folder '%s' cannot be opened, drafts are looked up: %s",
+                IPC_DRAFTER_DIR, strerror(errno));
     return RC_OK;
+}
+
+/* What the target leaves of a budget; 0 = none was told, so an empty rest is one byte. */
+static uint64_t rest(uint64_t budget, uint64_t used)
+{
+    return budget == 0 ? 0 : budget > used ? budget - used : 1;
 }
 
 static enum rc open_drafter(struct wrk_loaded *l, int fd, const struct wrk_load_opts *o,
                             const struct mdl_opts *target, struct rc_err *err)
 {
+    const struct mdl_info *i = mdl_info_get(l->mdl);
     const struct mdl_opts m = {.max_seqs = target->max_seqs,
-                               .weight_bytes = target->weight_bytes,
-                               .workspace_bytes = target->workspace_bytes,
+                               .weight_bytes = rest(target->weight_bytes, i->weight_bytes),
+                               .workspace_bytes = rest(target->workspace_bytes, i->workspace_bytes),
                                .progress = target->progress,
                                .progress_user = target->progress_user};
     struct rc_err why = RC_ERR_INIT;
@@ -67,7 +81,7 @@ static enum rc open_drafter(struct wrk_loaded *l, int fd, const struct wrk_load_
 
     if (rc == RC_OK)
         return RC_OK;
-    rc_wrap(&why, "drafter in '%s'", WRK_DRAFTER_DIR);
+    rc_wrap(&why, "drafter in '%s'", IPC_DRAFTER_DIR);
     if (o->spec == WRK_SPEC_MTP) {
         if (err != NULL)
             *err = why;

@@ -37,7 +37,6 @@ struct wrk_loaded {
 #define WRK_BATCH_DEFAULT 512u
 #define WRK_BATCH_MAX 8192u
 #define WRK_SPEC_DEFAULT 4u
-#define WRK_DRAFTER_DIR "assistant" /* below the model's root */
 #define WRK_KV_DEFAULT (512ull << 20)
 
 /* Errors: RC_INVALID a word of the options, those of be_ctx_new and mdl_open,

@@ -185,11 +185,13 @@ static enum rc facts_of_dir(struct facts *fs, int root_fd, const char *rel, int 
             if (fs->n >= FACTS_FILES)
                 break;
             rc = facts_add(fs, name, &st, err);
+            if (ends_with(e->d_name, ".safetensors") &&
+                (!prefix[0] || strcmp(prefix, IPC_DRAFTER_DIR "/") == 0))
+                fs->bytes += (uint64_t)st.st_size;
             if (prefix[0])
                 continue;
             if (ends_with(e->d_name, ".safetensors")) {
                 fs->weights = true;
-                fs->bytes += (uint64_t)st.st_size;
             } else if (strcmp(e->d_name, "model.safetensors.index.json") == 0) {
                 fs->weights = true;
             } else if (strcmp(e->d_name, "config.json") == 0) {
@@ -302,17 +304,19 @@ static enum rc list_add(struct walk *w, const char *id, int fd, struct rc_err *e
     return RC_OK;
 }
 
-static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, struct rc_err *err);
+static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, bool in_model,
+                        struct rc_err *err);
 
 static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const char *name, int depth,
-                          struct rc_err *err)
+                          bool in_model, struct rc_err *err)
 {
     char id[SUP_ID_MAX + 2];
+    size_t n = w->s->n;
     enum rc rc = RC_OK;
     struct stat st;
     int fd;
 
-    if (!name_ok(name) ||
+    if (!name_ok(name) || (in_model && strcmp(name, IPC_DRAFTER_DIR) == 0) ||
         snprintf(id, sizeof(id), "%s%s%s", rel, rel[0] ? "/" : "", name) > SUP_ID_MAX)
         return RC_OK;
     if (name_is_gguf(name)) {
@@ -334,12 +338,14 @@ static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const cha
     if ((fd = open_beneath(dir_fd, name, O_RDONLY | O_DIRECTORY, RESOLVE_NO_SYMLINKS)) < 0)
         return RC_OK;
     if ((rc = list_add(w, id, fd, err)) == RC_OK)
-        rc = walk_dir(w, id, fd, depth + 1, err);
+        rc = walk_dir(w, id, fd, depth + 1, w->s->n > n, err);
     close(fd);
     return rc;
 }
 
-static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, struct rc_err *err)
+/* in_model: the folder is one. */
+static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, bool in_model,
+                        struct rc_err *err)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -357,7 +363,7 @@ static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, 
             break;
         }
         w->budget--;
-        rc = walk_entry(w, rel, dir_fd, e->d_name, depth, err);
+        rc = walk_entry(w, rel, dir_fd, e->d_name, depth, in_model, err);
     }
     closedir(d);
     return rc;
@@ -386,7 +392,7 @@ enum rc sup_scan_run(struct sup_scan *out, const char *models_dir, struct rc_err
 
     if ((w.root_fd = root_open(models_dir, err)) < 0)
         return errno == ENOENT ? RC_NOT_FOUND : RC_IO;
-    rc = walk_dir(&w, "", w.root_fd, 0, err);
+    rc = walk_dir(&w, "", w.root_fd, 0, false, err);
     close(w.root_fd);
     if (rc != RC_OK) {
         sup_scan_deinit(&s);

@@ -2,7 +2,8 @@
  *
  * A folder with config.json and weights in safetensors (one *.safetensors or
  * model.safetensors.index.json) is a model; so is every *.gguf file. Its id is its
- * path below the models directory. Skipped: names that begin with a dot, are not
+ * path below the models directory. A drafter (IPC_DRAFTER_DIR in a model's folder) is part of
+ * that model: its weights count with it. Skipped: names that begin with a dot, are not
  * UTF-8 or hold control characters; mmproj*; folders reached through symbolic
  * links; files whose link leads outside. Bounds: SUP_SCAN_DEPTH levels,
  * SUP_SCAN_MODELS models, SUP_SCAN_ENTRIES directory entries.

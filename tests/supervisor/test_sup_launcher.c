@@ -78,9 +78,18 @@ static void make_tree(void)
     tmp_write("bert/model.safetensors", "12345");
     tmp_mkdir("bert/1_Pooling");
     tmp_write("bert/1_Pooling/config.json", "{}");
+    tmp_mkdir("drafted");
+    tmp_write("drafted/config.json", "{}");
+    tmp_write("drafted/model.safetensors", "123");
+    tmp_mkdir("drafted/assistant"); /* a drafter is part of its model */
+    tmp_write("drafted/assistant/config.json", "{}");
+    tmp_write("drafted/assistant/model.safetensors", "1234");
     tmp_mkdir("noweights");
     tmp_write("noweights/config.json", "{}");
     tmp_mkdir("org");
+    tmp_mkdir("org/assistant"); /* elsewhere a name like any other */
+    tmp_write("org/assistant/config.json", "{}");
+    tmp_write("org/assistant/model.safetensors", "12");
     tmp_mkdir("org/sharded");
     tmp_write("org/sharded/config.json", "{}");
     tmp_write("org/sharded/model.safetensors.index.json", "{}");
@@ -110,8 +119,10 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
         bool is_dir;
         uint64_t bytes;
     } want[] = {{"bert", true, 5},
+                {"drafted", true, 7},
                 {"inside.gguf", false, 3},
                 {"one.gguf", false, 1},
+                {"org/assistant", true, 2},
                 {"org/sharded", true, 0},
                 {"org/two.gguf", false, 3}};
     struct sup_scan sc = {0};
@@ -123,8 +134,8 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
     assert_true(sc.truncated); /* the deep one */
     for (size_t i = 0; i < sc.n; i++)
         print_message("%s\n", sc.model[i].id);
-    assert_int_equal(sc.n, 5);
-    for (size_t i = 0; i < 5; i++) {
+    assert_int_equal(sc.n, sizeof(want) / sizeof(want[0]));
+    for (size_t i = 0; i < sc.n; i++) {
         struct sup_scan_model facts = {0};
         int fd = -1;
 
