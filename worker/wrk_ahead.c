@@ -32,11 +32,6 @@ void wrk_ahead_deinit(struct wrk_engine *e)
     free(e->draft_ids);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows)
 {
     uint32_t k = s->n_draft;
@@ -45,10 +40,10 @@ uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint
         return 0;
     /* a pass of k drafts may give k + 1 tokens; pages within the reservation only: nobody is
      * parked for a guess */
-    k = least(k, s->task->gen.max_new - s->n_new - 1);
-    k = least(k, s->table.n_tokens - s->pos - 1);
-    k = least(k, e->pages.chunk - 1);
-    return least(k, e->o.batch_tokens > n_rows ? e->o.batch_tokens - n_rows : 0);
+    k = wrk_least(k, s->task->gen.max_new - s->n_new - 1);
+    k = wrk_least(k, s->table.n_tokens - s->pos - 1);
+    k = wrk_least(k, e->pages.chunk - 1);
+    return wrk_least(k, e->o.batch_tokens > n_rows ? e->o.batch_tokens - n_rows : 0);
 }
 
 bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t k)
@@ -58,25 +53,19 @@ bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32
 
 /* ----------------------------------------------------------- what drafts were worth */
 
-static void count(struct wrk_engine *e, uint64_t us)
+/* n_tokens came from the pass, those of answers that ended in it too. */
+static void count(struct wrk_engine *e, uint64_t us, uint32_t n_tokens)
 {
-    uint32_t n_drafted = 0, n_tokens = 0;
+    uint32_t n_drafted = e->n_decode_rows - e->n_decoding;
 
-    for (uint32_t k = 0; k < e->n_parts; k++) {
+    for (uint32_t k = 0; n_drafted > 0 && k < e->n_parts; k++) {
         struct wrk_seq *s = &e->seq[e->part_seq[k]];
 
-        if (s->task == NULL || s->n_drafted == 0) { /* ended, or plain */
-            n_tokens++;
-            continue;
-        }
-        n_drafted += s->n_drafted;
-        n_tokens += s->n_taken;
-        s->task->gen.n_wrong += s->n_drafted - (s->n_taken - 1u);
-        s->want_draft = (uint8_t)wrk_spec_next(s->n_drafted, s->n_taken - 1u);
-        s->n_drafted = 0;
+        if (s->task != NULL && s->n_drafted > 0)
+            s->want_draft = (uint8_t)wrk_spec_next(s->n_drafted, s->n_taken - 1u);
     }
-    e->spec.n_drafted += e->n_decode_rows - e->n_decoding;
-    e->spec.n_passes += e->n_decode_rows > e->n_decoding;
+    e->spec.n_drafted += n_drafted;
+    e->spec.n_passes += n_drafted > 0;
     if (e->n_rows == e->n_decode_rows)
         wrk_spec_pass(&e->spec, us + e->draft_us, e->n_decoding, n_drafted, n_tokens);
     e->draft_us = 0;
@@ -86,9 +75,9 @@ static void count(struct wrk_engine *e, uint64_t us)
 
 static uint32_t wanted(const struct wrk_seq *s, uint32_t most)
 {
-    uint32_t k = s->want_draft > 0 ? least(s->want_draft, most) : most;
+    uint32_t k = s->want_draft > 0 ? wrk_least(s->want_draft, most) : most;
 
-    return least(k, s->task->gen.max_new - s->n_new - 1);
+    return wrk_least(k, s->task->gen.max_new - s->n_new - 1);
 }
 
 /* Did its last token come from this pass, and is there more to come? */
@@ -99,10 +88,9 @@ static bool goes_on(const struct wrk_seq *s, uint32_t most)
 
 static void look_up(struct wrk_seq *s, uint32_t most)
 {
-    const struct wrk_gen *g = &s->task->gen;
-    struct wrk_text t = {g->prompt.ids, s->answer, g->n_prompt};
+    struct wrk_text t = wrk_seq_text(s);
 
-    s->n_draft = (uint8_t)wrk_spec_lookup(&t, g->n_prompt + s->n_new, wanted(s, most), s->draft);
+    s->n_draft = (uint8_t)wrk_spec_lookup(&t, t.n_a + s->n_new, wanted(s, most), s->draft);
 }
 
 static enum rc ask_drafter(struct wrk_engine *e, uint32_t most, struct rc_err *err)
@@ -147,7 +135,7 @@ static enum rc ask_drafter(struct wrk_engine *e, uint32_t most, struct rc_err *e
     return RC_OK;
 }
 
-enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, struct rc_err *err)
+enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, struct rc_err *err)
 {
     uint32_t n = 0, most;
     uint64_t begun;
@@ -155,7 +143,7 @@ enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, struct rc_err *err)
 
     if (e->spec.mode == WRK_SPEC_OFF)
         return RC_OK;
-    count(e, us);
+    count(e, us, n_tokens);
     for (uint32_t i = 0; i < e->o.max_seqs; i++)
         n += e->seq[i].task != NULL && e->seq[i].decoding;
     if ((most = wrk_spec_want(&e->spec, n)) == 0)

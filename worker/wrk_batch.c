@@ -195,6 +195,7 @@ static enum rc add_decoding(struct wrk_engine *e, uint32_t i, uint32_t n_draft, 
 
     s->n_drafted = (uint8_t)n_draft;
     s->n_draft = 0;
+    s->task->gen.n_wrong += n_draft; /* until they prove right */
     for (uint32_t r = 0; r <= n_draft; r++)
         add_want(e, i, e->n_rows + r, -1, r);
     return add_part(e, i, 1 + n_draft, err);
@@ -476,6 +477,7 @@ static enum rc consume(struct wrk_engine *e, const float *logits, struct rc_err 
         if (w->ahead > 0) {
             s->pos++;
             s->task->gen.n_right++;
+            s->task->gen.n_wrong--;
             e->spec.n_accepted++;
         }
         if (w->prompt_idx < 0)
@@ -506,7 +508,7 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
     struct rc_err why = RC_ERR_INIT;
     const float *logits = NULL;
     struct mdl_batch b;
-    uint64_t begun;
+    uint64_t begun, had = e->n_decode;
     enum rc rc;
 
     if (e->n_seqs == 0)
@@ -532,5 +534,5 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
     begun = wrk_now_us() - begun;
     wrk_pace_pass(&e->pace, begun, e->n_decoding, e->n_rows - e->n_decode_rows);
     rc = consume(e, logits, err);
-    return rc == RC_OK ? wrk_ahead_next(e, begun, err) : rc;
+    return rc == RC_OK ? wrk_ahead_next(e, begun, (uint32_t)(e->n_decode - had), err) : rc;
 }

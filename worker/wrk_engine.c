@@ -220,6 +220,14 @@ static enum rc expire(struct wrk_engine *e, struct rc_err *err)
     return RC_OK;
 }
 
+/* Are the mapped files as they were? */
+static enum rc whole(const struct wrk_engine *e, struct rc_err *err)
+{
+    enum rc rc = mdl_guard(e->o.mdl, err);
+
+    return rc == RC_OK && e->o.drafter != NULL ? mdl_guard(e->o.drafter, err) : rc;
+}
+
 /* What the others get between two slices of a text. */
 static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
 {
@@ -231,7 +239,7 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
         rc = wrk_chan_flush(e->o.chan, err);
         return rc == RC_AGAIN ? RC_OK : rc;
     }
-    if (mdl_guard(e->o.mdl, NULL) != RC_OK) /* told by the next step */
+    if (whole(e, NULL) != RC_OK) /* told by the next step */
         return RC_OK;
     if ((rc = expire(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
         (rc = wrk_batch_step(e, err)) != RC_OK)
@@ -326,7 +334,7 @@ static enum rc guard(struct wrk_engine *e, struct rc_err *err)
 {
     struct rc_err why = RC_ERR_INIT;
 
-    if (mdl_guard(e->o.mdl, &why) == RC_OK)
+    if (whole(e, &why) == RC_OK)
         return RC_OK;
     while (e->tasks != NULL) {
         enum rc rc = wrk_task_end(e, e->tasks, &why, err);
@@ -418,7 +426,7 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.device_sampled = e->draws.n_drawn;
     s.spec_mode = e->spec.mode;
     s.spec_passes = e->spec.n_passes;
-    s.spec_drafted = e->spec.n_drafted;
+    s.spec_rejected = e->spec.n_drafted - e->spec.n_accepted;
     s.spec_accepted = e->spec.n_accepted;
     s.spec_rests = wrk_spec_rests(&e->spec);
     s.spec_gain = (float)wrk_spec_gain(&e->spec);

@@ -118,6 +118,11 @@ struct wrk_engine {
     uint64_t stats_us, growths_at_start;
 };
 
+static inline uint32_t wrk_least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 /* --- wrk_engine.c */
 /* Ends a task: why NULL = its last frame was sent already. Frees it. */
 enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_err *why,
@@ -147,7 +152,8 @@ void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n);
 bool wrk_seq_unpark(struct wrk_engine *e, struct wrk_seq **failed, struct rc_err *why);
 /* After a pass with rows of its prompt (or of what it had when it was parked). */
 void wrk_seq_filled(struct wrk_engine *e, struct wrk_seq *s);
-/* Token of a row: of the prompt or of the answer. */
+/* What it has: its prompt and its answer so far; and the token of a row. */
+struct wrk_text wrk_seq_text(const struct wrk_seq *s);
 int32_t wrk_seq_token(const struct wrk_seq *s, uint32_t row);
 
 /* --- wrk_batch.c */
@@ -168,8 +174,8 @@ void wrk_ahead_deinit(struct wrk_engine *e);
 uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows);
 /* Is the row of a draft right: were all before it, and is its input the token chosen? */
 bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t k);
-/* After a pass that took us: counts, and guesses for the next one. */
-enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, struct rc_err *err);
+/* After a pass that took us and gave n_tokens: counts, and guesses for the next one. */
+enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, struct rc_err *err);
 
 /* --- wrk_embed.c */
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);

@@ -25,6 +25,10 @@ struct wrk_text {
     const int32_t *a, *b;
     uint32_t n_a;
 };
+static inline int32_t wrk_text_at(const struct wrk_text *t, uint32_t i)
+{
+    return i < t->n_a ? t->a[i] : t->b[i - t->n_a];
+}
 
 enum wrk_evict { WRK_EVICT_SPACE, WRK_EVICT_BUDGET, WRK_EVICT_COUNT };
 

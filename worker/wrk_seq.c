@@ -23,11 +23,6 @@
 #define PARKED_MOST 2u /* times */
 #define VAIN_MOST 2u   /* waits for another that brought nothing: it left, or the cache is full */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Rows it may come to have; the last token is never fed back, so it takes no room. */
 static uint32_t most_rows(const struct wrk_gen *g)
 {
@@ -43,16 +38,16 @@ static uint32_t rows_to_reserve(const struct wrk_seq *s)
 
 /* ------------------------------------------------------------- the prompt cache */
 
-static struct wrk_text text_of(const struct wrk_seq *s)
+struct wrk_text wrk_seq_text(const struct wrk_seq *s)
 {
     return (struct wrk_text){s->task->gen.prompt.ids, s->answer, s->task->gen.n_prompt};
 }
 
 int32_t wrk_seq_token(const struct wrk_seq *s, uint32_t row)
 {
-    const struct wrk_gen *g = &s->task->gen;
+    struct wrk_text t = wrk_seq_text(s);
 
-    return row < g->n_prompt ? g->prompt.ids[row] : s->answer[row - g->n_prompt];
+    return wrk_text_at(&t, row);
 }
 
 static bool caches(const struct wrk_engine *e, const struct wrk_gen *g)
@@ -74,7 +69,7 @@ static uint32_t rows_to_match(const struct wrk_seq *s)
 
 static void keep(struct wrk_engine *e, struct wrk_seq *s)
 {
-    struct wrk_text t = text_of(s);
+    struct wrk_text t = wrk_seq_text(s);
 
     if (caches(e, &s->task->gen))
         wrk_radix_insert(&e->radix, s->task->gen.ns, &t, s->pos, &s->table, true);
@@ -103,7 +98,7 @@ void wrk_seq_filled(struct wrk_engine *e, struct wrk_seq *s)
 
 static uint32_t same_tokens(const struct wrk_gen *a, const struct wrk_gen *b)
 {
-    uint32_t n = least(a->n_prompt, b->n_prompt), i = 0;
+    uint32_t n = wrk_least(a->n_prompt, b->n_prompt), i = 0;
 
     while (i < n && a->prompt.ids[i] == b->prompt.ids[i])
         i++;
@@ -123,7 +118,7 @@ static void find_leader(const struct wrk_engine *e, struct wrk_seq *s)
         if (l->task == NULL || l->serial >= s->serial || l->parked || l->n_new > 0 ||
             !caches(e, &l->task->gen) || memcmp(l->task->gen.ns, g->ns, WRK_NS_BYTES) != 0)
             continue;
-        rows = least(same_tokens(g, &l->task->gen), rows_to_match(s));
+        rows = wrk_least(same_tokens(g, &l->task->gen), rows_to_match(s));
         rows -= rows % page;
         if (rows > l->pos && rows > best && rows >= e->o.cache_min_tokens) {
             best = rows;
@@ -169,7 +164,7 @@ bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s)
     if (may_skip(e, &s->task->gen)) { /* what came in since it was admitted */
         uint32_t before = s->pos;
 
-        t = text_of(s);
+        t = wrk_seq_text(s);
         wrk_radix_match(&e->radix, s->task->gen.ns, &t, rows_to_match(s), &p, &lost);
         if (p.n > s->table.n_prefix && wrk_table_rebase(&s->table, &e->pages, &p, NULL) == RC_OK)
             s->pos = p.n * e->pages.page_tokens;
@@ -190,7 +185,7 @@ bool wrk_seq_ready(struct wrk_engine *e, struct wrk_seq *s)
 static enum rc take_pages(struct wrk_engine *e, struct wrk_seq *s, struct rc_err *why)
 {
     const struct wrk_gen *g = &s->task->gen;
-    struct wrk_text t = text_of(s);
+    struct wrk_text t = wrk_seq_text(s);
     struct wrk_prefix p = {.n = 0};
     enum rc rc;
 
@@ -327,7 +322,7 @@ void wrk_seq_grow(struct wrk_engine *e, struct wrk_seq *s, uint32_t n)
 {
     uint32_t most = most_rows(&s->task->gen);
 
-    n = least(n, most - s->pos);
+    n = wrk_least(n, most - s->pos);
     while (!s->parked && s->pos + n > s->table.n_tokens) {
         uint32_t to = most - s->pos - n < AHEAD ? most : s->pos + n + AHEAD;
         struct wrk_seq *v;

@@ -85,11 +85,6 @@ uint32_t wrk_spec_next(uint32_t n, uint32_t n_ok)
 
 /* -------------------------------------------------------------------- lookup */
 
-static int32_t token_at(const struct wrk_text *t, uint32_t i)
-{
-    return i < t->n_a ? t->a[i] : t->b[i - t->n_a];
-}
-
 static uint32_t follow(const struct wrk_text *t, uint32_t n, uint32_t gram, uint32_t k,
                        int32_t *out)
 {
@@ -100,13 +95,13 @@ static uint32_t follow(const struct wrk_text *t, uint32_t n, uint32_t gram, uint
     for (uint32_t end = n - 1; end >= least + gram; end--) { /* of an earlier run: below end */
         uint32_t same = 0, got = 0;
 
-        while (same < gram && token_at(t, end - 1 - same) == token_at(t, n - 1 - same))
+        while (same < gram && wrk_text_at(t, end - 1 - same) == wrk_text_at(t, n - 1 - same))
             same++;
         if (same < gram)
             continue;
         /* behind the end of the text the guess goes on with itself: a loop stays one */
         for (; got < k; got++)
-            out[got] = end + got < n ? token_at(t, end + got) : out[end + got - n];
+            out[got] = end + got < n ? wrk_text_at(t, end + got) : out[end + got - n];
         return got;
     }
     return 0;

@@ -285,6 +285,12 @@ static void show_use(struct worker *w, double kv_bytes, double running, double w
     sup_series_set(sup_series(m, SUP_M_SEQS, id, "waiting"), waiting);
 }
 
+static void show_gain(struct sup_metrics *m, const char *id, bool rests, double gain)
+{
+    sup_series_set(sup_series(m, SUP_M_SPEC_RESTING, id, NULL), rests);
+    sup_series_set(sup_series(m, SUP_M_SPEC_GAIN, id, NULL), isfinite(gain) && gain > 0 ? gain : 0);
+}
+
 void worker_use_none(struct worker *w)
 {
     if (!w->slot || !w->loaded)
@@ -293,20 +299,19 @@ void worker_use_none(struct worker *w)
     if (w->loaded->can_generate)
         worker_cache_none(w);
     worker_grammars_none(w, model_of(w));
+    if (w->last_stats.spec_mode > 1)
+        show_gain(w->f->metrics, model_of(w), false, 0);
 }
 
 static void show_speculation(struct worker *w, const char *id, const Ipc__Stats *s)
 {
     struct sup_metrics *m = w->f->metrics;
     Ipc__Stats *old = &w->last_stats;
-    uint64_t wrong = s->spec_drafted > s->spec_accepted ? s->spec_drafted - s->spec_accepted : 0;
 
     worker_rise(m, SUP_M_SPEC_PASSES, id, NULL, s->spec_passes, &old->spec_passes);
     worker_rise(m, SUP_M_SPEC_TOKENS, id, "accepted", s->spec_accepted, &old->spec_accepted);
-    worker_rise(m, SUP_M_SPEC_TOKENS, id, "rejected", wrong, &old->spec_drafted);
-    sup_series_set(sup_series(m, SUP_M_SPEC_RESTING, id, NULL), s->spec_rests);
-    sup_series_set(sup_series(m, SUP_M_SPEC_GAIN, id, NULL),
-                   isfinite(s->spec_gain) && s->spec_gain > 0 ? (double)s->spec_gain : 0);
+    worker_rise(m, SUP_M_SPEC_TOKENS, id, "rejected", s->spec_rejected, &old->spec_rejected);
+    show_gain(m, id, s->spec_rests, (double)s->spec_gain);
 }
 
 static void on_stats(struct worker *w, const Ipc__Stats *s)
@@ -337,6 +342,7 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;
     old->device_sampled = s->device_sampled;
+    old->spec_mode = s->spec_mode;
 }
 
 static void on_ready(struct worker *w, const Ipc__Ready *r)

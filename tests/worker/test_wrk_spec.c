@@ -328,6 +328,9 @@ static void what_was_said_before_is_looked_up(void **s)
     run(r);
     equals(&r->a[1], &want);
     assert_true(r->a[1].right > 150);
+    /* each guess was one or the other, in the last pass too */
+    assert_int_equal(r->a[1].right + r->a[1].wrong, r->e->spec.n_drafted);
+    assert_int_equal(r->a[1].right, r->e->spec.n_accepted);
     assert_true(r->m->n_passes < 70);
     rig_free(r);
 }
@@ -407,6 +410,20 @@ static void a_failing_drafter_is_given_up(void **s)
     run(r);
     equals(&r->a[1], &want);
     assert_int_equal(r->e->spec.mode, WRK_SPEC_LOOKUP);
+    rig_free(r);
+}
+
+/* The drafter's file shrank: as with the model's own, nobody reads on. */
+static void a_drafter_whose_weights_vanish_ends_the_worker(void **s)
+{
+    struct rig *r = rig_new(fake_new(1024, 2, 128), 4, true, 0);
+
+    (void)s;
+    submit(r, 1, &asks[0]);
+    step(r);
+    r->drafter->fail_guard = true;
+    assert_int_equal(wrk_engine_step(r->e, NULL), RC_WEIGHT_IO);
+    assert_false(wrk_engine_busy(r->e));
     rig_free(r);
 }
 
@@ -512,6 +529,7 @@ int main(void)
         cmocka_unit_test(ends_inside_a_guess),
         cmocka_unit_test(parked_and_gone_on),
         cmocka_unit_test(a_failing_drafter_is_given_up),
+        cmocka_unit_test(a_drafter_whose_weights_vanish_ends_the_worker),
         cmocka_unit_test(what_is_drawn_keeps_its_distribution),
         cmocka_unit_test(guessing_stops_where_it_does_not_pay),
         cmocka_unit_test(lookups_find_the_last_place),
