@@ -20,13 +20,9 @@
     X(MAX_COMPLETION, "max_completion_tokens", INT, false, 1, 2147483647, 0, NULL) \
     X(LOGPROBS, "logprobs", BOOL, false, 0, 1, 0, NULL)                            \
     X(TOP_LOGPROBS, "top_logprobs", INT, false, 0, 20, 0, NULL)                    \
-    X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array of at most 128 tools")        \
-    X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0,                             \
-      "one of \"none\", \"auto\", \"required\" or a function by name")             \
-    X(PARALLEL, "parallel_tool_calls", BOOL, false, 0, 1, 1, NULL)                 \
+    SUP_TOOL_FIELDS(X)                                                             \
     X(EFFORT, "reasoning_effort", ANY, false, 0, 0, 0,                             \
       "one of none, minimal, low, medium, high, xhigh")                            \
-    X(KWARGS, "chat_template_kwargs", OBJECT, false, 0, 0, 0, NULL)                \
     X(FUNCTIONS, "functions", ANY, false, 0, 0, 0, "an array")                     \
     X(FUNCTION_CALL, "function_call", ANY, false, 0, 0, 0, "\"none\"")             \
     X(MODALITIES, "modalities", ANY, false, 0, 0, 0, "[\"text\"]")                 \
@@ -42,12 +38,6 @@ enum {
 _Static_assert(CHAT_N <= SUP_FIELDS_MAX, "struct sup_val array of sup_call.c");
 
 static const struct sup_field chat_fields[CHAT_N] = {CHAT_FIELDS(SUP_FIELD_ROW)};
-
-static bool no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
 
 /* Content of one message when it is a list of parts: text parts joined by newlines. */
 static bool read_parts(struct sup_gen *g, json_t *parts, size_t at, ProtobufCBinaryData *out,
@@ -83,7 +73,7 @@ static bool read_parts(struct sup_gen *g, json_t *parts, size_t at, ProtobufCBin
         total += json_string_length(text) + 1;
     }
     if (!(to = sup_call_alloc(&g->call, total)))
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     out->data = to;
     json_array_foreach(parts, i, p)
     {
@@ -257,7 +247,7 @@ bool sup_chat_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct
     rows = sup_call_alloc(&g->call, n * sizeof(*rows));
     q->messages = sup_call_alloc(&g->call, n * sizeof(*q->messages));
     if (!rows || !q->messages)
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     for (size_t i = 0; i < n; i++) {
         if (!read_message(g, json_array_get(list, i), i, &rows[i], f))
             return false;

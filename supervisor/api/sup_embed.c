@@ -57,12 +57,6 @@ struct embed {
     uint32_t n_errors;
 };
 
-static bool no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
-
 /* --------------------------------------------------------------------- request */
 
 static bool text_input(json_t *t, const char *name, Ipc__EmbedInput *in, struct sup_fail *f)
@@ -111,7 +105,7 @@ static bool ids_input(struct embed *e, json_t *list, const char *name, Ipc__Embe
         memcpy(mine, ids, n * sizeof(*ids));
     free(ids);
     if (!mine)
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     in->is_tokens = true;
     in->tokens = mine;
     in->n_tokens = n;
@@ -164,7 +158,7 @@ static bool read_inputs(struct embed *e, json_t *input, bool tokens_only, Ipc__E
     q->inputs = sup_call_alloc(&e->call, e->n_inputs * sizeof(*q->inputs));
     e->at = calloc(e->n_inputs, sizeof(*e->at));
     if (!rows || !q->inputs || !e->at)
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     for (uint32_t i = 0; i < e->n_inputs; i++) {
         json_t *j = one ? input : json_array_get(input, i);
 

@@ -12,12 +12,6 @@
 #include "sup_conf.h"
 #include "sup_front.h"
 
-static bool no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
-
 static bool read_stop(struct sup_gen *g, json_t *stop, Ipc__Generate *q, struct sup_fail *f)
 {
     static const char want[] = "a non-empty string of at most 4096 bytes";
@@ -32,7 +26,7 @@ static bool read_stop(struct sup_gen *g, json_t *stop, Ipc__Generate *q, struct 
         return false;
     }
     if (!(q->stop = sup_call_alloc(&g->call, (n + 1) * sizeof(*q->stop))))
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     for (size_t i = 0; i < n; i++) {
         json_t *s = one ? stop : json_array_get(stop, i);
 
@@ -87,7 +81,7 @@ static bool read_bias(struct sup_gen *g, json_t *obj, Ipc__Sampling *s, struct s
     rows = sup_call_alloc(&g->call, n * sizeof(*rows));
     s->logit_bias = sup_call_alloc(&g->call, n * sizeof(*s->logit_bias));
     if (!rows || !s->logit_bias)
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     json_object_foreach(obj, key, val)
     {
         ipc__logit_bias__init(&rows[i]);
@@ -134,7 +128,7 @@ static bool read_cache(struct sup_gen *g, const struct sup_val *v, Ipc__Generate
     if (!g->call.front->conf->prompt_cache || !v[SUP_G_PROMPT_CACHE].b)
         return true;
     if (!(q->cache_ns.data = sup_call_alloc(&g->call, SUP_CACHE_NS_BYTES)))
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     q->cache_ns.len = SUP_CACHE_NS_BYTES;
     sup_cache_ns(q->cache_ns.data, &g->call.front->cache_secret, SUP_TENANT_DEFAULT,
                  key->set ? key->s : "", key->set ? key->n_bytes : 0);
@@ -148,7 +142,7 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     Ipc__Sampling *s = sup_call_alloc(&g->call, sizeof(*s));
 
     if (!q || !s) {
-        no_memory(f);
+        sup_fail_no_memory(f);
         return NULL;
     }
     ipc__generate__init(q);

@@ -183,7 +183,7 @@ static void f32_slow(struct sup_json *o, float v)
 
 /* Powers of ten from 10^0; exact in a double. */
 static const double tens[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
-                               1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
+                              1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
 
 /* The last dec decimal digits of x, up to `end`; returns where they begin. */
 static char *write_digits(char *end, uint32_t x, unsigned dec)

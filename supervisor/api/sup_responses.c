@@ -22,13 +22,9 @@
     X(INPUT, "input", ANY, true, 0, 0, 0, "a string or a non-empty array of items")          \
     X(INSTRUCTIONS, "instructions", STR, false, 0, 16777216, 0, NULL)                        \
     X(MAX_OUTPUT, "max_output_tokens", INT, false, 1, 2147483647, 0, NULL)                   \
-    X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array of at most 128 tools")                  \
-    X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0,                                       \
-      "one of \"none\", \"auto\", \"required\" or a function by name")                       \
-    X(PARALLEL, "parallel_tool_calls", BOOL, false, 0, 1, 1, NULL)                           \
+    SUP_TOOL_FIELDS(X)                                                                       \
     X(TEXT, "text", OBJECT, false, 0, 0, 0, NULL)                                            \
     X(REASONING, "reasoning", OBJECT, false, 0, 0, 0, NULL)                                  \
-    X(KWARGS, "chat_template_kwargs", OBJECT, false, 0, 0, 0, NULL)                          \
     X(METADATA, "metadata", OBJECT, false, 0, 0, 0, NULL)                                    \
     X(TRUNCATION, "truncation", ENUM, false, 0, 0, 0, "disabled")                            \
     X(STORE, "store", REFUSE, false, 0, 0, 0, "responses are not kept: store must be false") \
@@ -48,12 +44,6 @@ _Static_assert(RESP_N <= SUP_FIELDS_MAX, "struct sup_val array of sup_call.c");
 
 static const struct sup_field resp_fields[RESP_N] = {RESP_FIELDS(SUP_FIELD_ROW)};
 
-static bool no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
-
 /* ------------------------------------------------------------------------ input */
 
 /* The messages made so far. */
@@ -72,7 +62,7 @@ static bool add_message(struct talk *t, json_t *m, struct sup_fail *f)
         t->thought = NULL;
     }
     t->calls = NULL;
-    return m && json_array_append_new(t->messages, m) == 0 ? true : no_memory(f);
+    return m && json_array_append_new(t->messages, m) == 0 ? true : sup_fail_no_memory(f);
 }
 
 /* A text, or a list of parts whose texts stand in `text`; in: its name for messages. Made
@@ -91,7 +81,7 @@ static json_t *read_text(json_t *content, const char *in, struct sup_fail *f)
         return NULL;
     }
     if (!(parts = json_array()))
-        no_memory(f);
+        sup_fail_no_memory(f);
     json_array_foreach(content, i, p)
     {
         const char *type = json_string_value(json_object_get(p, "type"));
@@ -109,7 +99,7 @@ static json_t *read_text(json_t *content, const char *in, struct sup_fail *f)
         }
         if (parts && json_array_append_new(
                          parts, json_pack("{s:s,s:O}", "type", "text", "text", text)) != 0) {
-            no_memory(f);
+            sup_fail_no_memory(f);
             json_decref(parts);
             return NULL;
         }
@@ -170,7 +160,7 @@ static bool on_call(struct talk *t, json_t *item, const char *in, struct sup_fai
     }
     call = json_pack("{s:O,s:{s:O,s:O}}", "id", id, "function", "name", fn, "arguments", args);
     if (!call)
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     if (!t->calls) { /* calls in a row are of one message */
         json_t *calls = json_array();
 
@@ -185,7 +175,7 @@ static bool on_call(struct talk *t, json_t *item, const char *in, struct sup_fai
         json_decref(call);
         return false;
     }
-    return json_array_append_new(t->calls, call) == 0 ? true : no_memory(f);
+    return json_array_append_new(t->calls, call) == 0 ? true : sup_fail_no_memory(f);
 }
 
 static bool on_output(struct talk *t, json_t *item, const char *in, struct sup_fail *f)
@@ -297,11 +287,11 @@ static bool read_format(const struct sup_val *v, json_t **made, struct sup_fail 
             return false;
         }
         *made = json_pack("{s:O,s:{s:O}}", "type", type, "json_schema", "schema", schema);
-        return *made ? true : no_memory(f);
+        return *made ? true : sup_fail_no_memory(f);
     }
     if (s && strcmp(s, "json_object") == 0) {
         *made = json_pack("{s:O}", "type", type);
-        return *made ? true : no_memory(f);
+        return *made ? true : sup_fail_no_memory(f);
     }
     sup_field_bad(f, "text.format.type", type, "one of text, json_object, json_schema");
     return false;
@@ -338,7 +328,7 @@ static bool write_tail(struct sup_resp *r, const struct sup_val *v, struct sup_f
     repeat(o, "tools", v[RESP_TOOLS].j, "[]");
     repeat(o, "top_p", v[SUP_G_TOP_P].j, "1");
     sup_json_str(o, ",\"truncation\":\"disabled\"");
-    return o->failed ? no_memory(f) : true;
+    return o->failed ? sup_fail_no_memory(f) : true;
 }
 
 /* What these tables share with chat and responses do not have. */
@@ -389,7 +379,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     r->g.n_prompts = 1;
     r->created = (int64_t)time(NULL);
     memcpy(mine, v, sizeof(mine));
-    ok = messages ? true : no_memory(f);
+    ok = messages ? true : sup_fail_no_memory(f);
     ok = ok && check_extras(v, f) && read_format(v, &format, f) &&
          read_input(&r->g, v, messages, f) && write_tail(r, v, f);
     if (format) {

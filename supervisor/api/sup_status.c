@@ -87,6 +87,12 @@ void sup_fail_set(struct sup_fail *f, enum sup_code c, const char *field, const 
     rc_fail_what(&f->err, RC_INVALID, field, "%s", msg);
 }
 
+bool sup_fail_no_memory(struct sup_fail *f)
+{
+    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
+    return false;
+}
+
 void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms, bool loading)
 {
     f->code = code_of(err->code, loading);

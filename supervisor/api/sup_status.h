@@ -58,6 +58,8 @@ unsigned sup_code_http(enum sup_code c);
 /* Fills *f from one of our own checks; err is filled by format. field may be "". */
 void sup_fail_set(struct sup_fail *f, enum sup_code c, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* No memory for the request: it may be tried again. Returns false, for the caller to return. */
+bool sup_fail_no_memory(struct sup_fail *f);
 /* From a worker's or the fleet's error. retry_ms as on_end got it: 0 = do not.
  * loading: the model was never loaded, so that a bad file is the model's fault and
  * not the request's. */

@@ -5,12 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-    return false;
-}
-
 bool sup_tools_refuse(const struct sup_gen *g, const char *field, struct sup_fail *f)
 {
     sup_fail_set(f, SUP_E_INVALID_MODEL, field,
@@ -50,7 +44,7 @@ bool sup_tools_text(struct sup_gen *g, const json_t *j, const char *field, size_
         out->len = n;
     }
     free(text);
-    return out->data ? true : no_memory(f);
+    return out->data ? true : sup_fail_no_memory(f);
 }
 
 /* --------------------------------------------------------------------- tools */
@@ -92,7 +86,7 @@ static bool read_tool(json_t *tool, size_t at, bool flat, json_t *to, struct sup
         (json_is_object(params) && json_object_set(fn, "parameters", params)) ||
         json_array_append(to, mine) != 0) {
         json_decref(mine);
-        return no_memory(f);
+        return sup_fail_no_memory(f);
     }
     json_decref(mine);
     return true;
@@ -102,7 +96,7 @@ static bool put_tools(struct sup_gen *g, json_t *tools, bool flat, Ipc__Generate
                       struct sup_fail *f)
 {
     json_t *mine = json_array();
-    bool ok = mine ? true : no_memory(f);
+    bool ok = mine ? true : sup_fail_no_memory(f);
     json_t *tool;
     size_t i;
 
@@ -134,13 +128,12 @@ static bool is_tool(json_t *tools, bool flat, const char *name)
 static bool named_choice(struct sup_gen *g, json_t *tools, json_t *choice, bool flat,
                          Ipc__Generate *q, struct sup_fail *f)
 {
-    static const char want[] = "one of \"none\", \"auto\", \"required\" or a function by name";
     const char *field = flat ? "tool_choice.name" : "tool_choice.function.name";
     const char *type = json_string_value(json_object_get(choice, "type"));
     json_t *name = json_object_get(flat ? choice : json_object_get(choice, "function"), "name");
 
     if (!json_is_object(choice) || !type || strcmp(type, "function") != 0) {
-        sup_field_bad(f, "tool_choice", choice, want);
+        sup_field_bad(f, "tool_choice", choice, SUP_TOOL_CHOICES);
         return false;
     }
     if (!sup_tool_name_ok(name) || !is_tool(tools, flat, json_string_value(name))) {
@@ -149,7 +142,7 @@ static bool named_choice(struct sup_gen *g, json_t *tools, json_t *choice, bool 
     }
     q->tool_choice = 2;
     q->tool_name = sup_call_strdup(&g->call, json_string_value(name));
-    return q->tool_name ? true : no_memory(f);
+    return q->tool_name ? true : sup_fail_no_memory(f);
 }
 
 static bool word_is(const json_t *j, const char *word)

@@ -15,6 +15,14 @@
 #define SUP_TOOL_NAME 64           /* bytes of a function's name */
 #define SUP_CALL_ID 256            /* bytes of a call's id */
 
+/* Rows of a table of fields; enumerators end in TOOLS, TOOL_CHOICE, PARALLEL, KWARGS. */
+#define SUP_TOOL_FIELDS(X)                                                  \
+    X(TOOLS, "tools", ANY, false, 0, 0, 0, "an array of at most 128 tools") \
+    X(TOOL_CHOICE, "tool_choice", ANY, false, 0, 0, 0, SUP_TOOL_CHOICES)    \
+    X(PARALLEL, "parallel_tool_calls", BOOL, false, 0, 1, 1, NULL)          \
+    X(KWARGS, "chat_template_kwargs", OBJECT, false, 0, 0, 0, NULL)
+#define SUP_TOOL_CHOICES "one of \"none\", \"auto\", \"required\" or a function by name"
+
 /* "model 'm' does not support tool calling (field 'x')"; false. */
 bool sup_tools_refuse(const struct sup_gen *g, const char *field, struct sup_fail *f);
 /* May the model be given tools, calls or tools' answers? Unknown yet: the worker will say. */

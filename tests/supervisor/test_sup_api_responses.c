@@ -6,43 +6,12 @@
 
 #include <cmocka.h>
 
-#include "sup_api_fake.h"
+#define TALK_PATH "/v1/responses"
+#include "sup_api_talk.h"
 
 #define IN(input) "{\"model\":\"gemma\",\"input\":" input "}"
 #define HI "{\"model\":\"gemma\",\"input\":\"hi\""
 #define TOOL "{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}"
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_setup();
-    T.gemma.can_call_tools = T.gemma.can_think = true;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fake_teardown();
-    return 0;
-}
-
-static const Ipc__Generate *asked(const char *body)
-{
-    unsigned n = T.fleet.n_tickets;
-
-    fake_req_reset();
-    fake_post("/v1/responses", body);
-    if (T.fleet.n_tickets != n + 1)
-        fail_msg("%s: %s", body, fake_answer());
-    return fake_ticket(n)->frame->generate;
-}
-
-static void leave(void)
-{
-    T.req.abort_fn(T.req.abort_user);
-    T.req.done = true;
-}
 
 static void assert_text(const ProtobufCBinaryData *b, const char *want)
 {
@@ -147,31 +116,6 @@ static void test_refusals(void **state)
     fake_post("/v1/responses", HI ",\"tools\":[" TOOL "]}");
     assert_int_equal(T.req.status, 400);
     assert_non_null(strstr(fake_answer(), "model 'gemma' does not support tool calling"));
-}
-
-static void said(const char *thought, const char *text, const char *name, const char *args,
-                 bool ended, uint32_t finish)
-{
-    Ipc__Frame fr = IPC__FRAME__INIT;
-    Ipc__Delta d = IPC__DELTA__INIT;
-    Ipc__CallPart p = IPC__CALL_PART__INIT;
-
-    d.finish = finish;
-    d.reasoning.data = (uint8_t *)(uintptr_t)thought;
-    d.reasoning.len = strlen(thought);
-    d.reasoning_tokens = thought[0] != '\0';
-    d.text.data = (uint8_t *)(uintptr_t)text;
-    d.text.len = strlen(text);
-    p.name.data = (uint8_t *)(uintptr_t)name;
-    p.name.len = strlen(name);
-    p.arguments.data = (uint8_t *)(uintptr_t)args;
-    p.arguments.len = strlen(args);
-    p.ended = ended;
-    if (name[0] || args[0] || ended)
-        d.call = &p;
-    fr.body_case = IPC__FRAME__BODY_DELTA;
-    fr.delta = &d;
-    fake_play(0, &fr);
 }
 
 /* A thought, a text and two calls, in pieces. */

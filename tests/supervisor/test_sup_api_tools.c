@@ -6,27 +6,13 @@
 
 #include <cmocka.h>
 
-#include "sup_api_fake.h"
+#define TALK_PATH "/v1/chat/completions"
+#include "sup_api_talk.h"
 
 #define F(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
 #define HI "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define TALK(more) \
     "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}," more "]}"
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_setup();
-    T.gemma.can_call_tools = T.gemma.can_think = true;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fake_teardown();
-    return 0;
-}
 
 static void assert_has(const char *part)
 {
@@ -34,23 +20,6 @@ static void assert_has(const char *part)
         print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
         fail();
     }
-}
-
-static const Ipc__Generate *asked(const char *body)
-{
-    unsigned n = T.fleet.n_tickets;
-
-    fake_req_reset();
-    fake_post("/v1/chat/completions", body);
-    if (T.fleet.n_tickets != n + 1)
-        fail_msg("%s: %s", body, fake_answer());
-    return fake_ticket(n)->frame->generate;
-}
-
-static void leave(void)
-{
-    T.req.abort_fn(T.req.abort_user);
-    T.req.done = true;
 }
 
 static void test_what_the_worker_is_asked(void **state)
@@ -149,30 +118,6 @@ static void test_refusals(void **state)
     assert_int_equal(T.fleet.n_tickets, 0);
 }
 
-/* A Delta with a thought, or a piece of a call. */
-static void said(uint32_t index, const char *thought, const char *name, const char *args,
-                 bool ended, uint32_t finish)
-{
-    Ipc__Frame fr = IPC__FRAME__INIT;
-    Ipc__Delta d = IPC__DELTA__INIT;
-    Ipc__CallPart p = IPC__CALL_PART__INIT;
-
-    d.index = index;
-    d.finish = finish;
-    d.reasoning.data = (uint8_t *)(uintptr_t)thought;
-    d.reasoning.len = strlen(thought);
-    p.name.data = (uint8_t *)(uintptr_t)name;
-    p.name.len = strlen(name);
-    p.arguments.data = (uint8_t *)(uintptr_t)args;
-    p.arguments.len = strlen(args);
-    p.ended = ended;
-    if (name[0] || args[0] || ended)
-        d.call = &p;
-    fr.body_case = IPC__FRAME__BODY_DELTA;
-    fr.delta = &d;
-    fake_play(0, &fr);
-}
-
 static json_t *message(void)
 {
     json_t *j = json_loads(fake_answer(), 0, NULL);
@@ -187,11 +132,11 @@ static void test_a_whole_answer(void **state)
 
     (void)state;
     asked(HI ",\"tools\":[" F("f") "]}");
-    said(0, "h\"m", "", "", false, 0);
-    said(0, "", "f", "{\"a\":", false, 0);
-    said(0, "", "", "\"x\"}", true, 0);
-    said(0, "", "g", "{}", true, 0);
-    said(0, "", "", "", false, 3);
+    said("h\"m", "", "", "", false, 0);
+    said("", "", "f", "{\"a\":", false, 0);
+    said("", "", "", "\"x\"}", true, 0);
+    said("", "", "g", "{}", true, 0);
+    said("", "", "", "", false, 3);
     fake_done(0, 10, 9, 0);
     j = message();
     m = json_object_get(json_array_get(json_object_get(j, "choices"), 0), "message");
@@ -213,10 +158,10 @@ static void test_broken_calls_stay_json(void **state)
 {
     (void)state;
     asked(HI ",\"tools\":[" F("f") "]}");
-    said(0, "", "", "lost", false, 0);
-    said(0, "", "f", "{", false, 0);
-    said(0, "", "g", "", false, 0);
-    said(0, "", "", "", false, 1);
+    said("", "", "", "lost", false, 0);
+    said("", "", "f", "{", false, 0);
+    said("", "", "g", "", false, 0);
+    said("", "", "", "", false, 1);
     fake_done(0, 10, 9, 0);
     json_decref(message());
     assert_has("\"name\":\"g\"");
@@ -229,11 +174,11 @@ static void test_a_stream(void **state)
 
     (void)state;
     asked(HI ",\"stream\":true,\"tools\":[" F("f") "]}");
-    said(0, "hm", "", "", false, 0);
-    said(0, "", "f", "{\"a\":", false, 0);
-    said(0, "", "", "1}", true, 0);
-    said(0, "", "g", "{}", true, 0);
-    said(0, "", "", "", false, 3);
+    said("hm", "", "", "", false, 0);
+    said("", "", "f", "{\"a\":", false, 0);
+    said("", "", "", "1}", true, 0);
+    said("", "", "g", "{}", true, 0);
+    said("", "", "", "", false, 3);
     fake_done(0, 10, 9, 0);
     p = fake_answer();
     for (const char *const *want =
