@@ -20,6 +20,14 @@ static int find_opt(const struct sup_opt *opts, const char *name, size_t n)
     return -1;
 }
 
+static int find_letter(const struct sup_opt *opts, const char *word)
+{
+    for (int i = 0; word[0] == '-' && word[1] && !word[2] && opts[i].name; i++)
+        if (opts[i].letter == word[1])
+            return i;
+    return -1;
+}
+
 static enum rc unknown(const struct sup_opt *opts, const char *word, size_t n, struct rc_err *err)
 {
     const char *best = NULL;
@@ -59,12 +67,12 @@ static enum rc number(struct sup_args *a, int i, const char *s, struct rc_err *e
 /* The option at argv[0]; *used = how many words it took. */
 static enum rc option(struct sup_args *a, int argc, char **argv, int *used, struct rc_err *err)
 {
-    const char *name = argv[0] + 2, *eq = strchr(name, '='), *value;
+    int i = find_letter(a->cmd->opts, argv[0]);
+    const char *name = argv[0] + 2, *eq = i < 0 ? strchr(name, '=') : NULL, *value;
     size_t n = eq ? (size_t)(eq - name) : strlen(name);
-    int i = find_opt(a->cmd->opts, name, n);
 
     *used = 1;
-    if (i < 0)
+    if (i < 0 && (i = find_opt(a->cmd->opts, name, n)) < 0)
         return unknown(a->cmd->opts, argv[0], n, err);
     const struct sup_opt *o = &a->cmd->opts[i];
     if (o->kind == SUP_O_FLAG && eq)
@@ -84,7 +92,6 @@ static enum rc option(struct sup_args *a, int argc, char **argv, int *used, stru
 enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, char **argv,
                        bool *help, struct rc_err *err)
 {
-    char model[] = "--model";
     bool plain = false; /* behind "--" */
     int used;
     enum rc rc;
@@ -102,13 +109,8 @@ enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, 
         } else if (!plain && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
             *help = true;
             return RC_OK;
-        } else if (!plain && strcmp(argv[i], "-m") == 0 && find_opt(cmd->opts, "model", 5) >= 0) {
-            char *words[2] = {model, i + 1 < argc ? argv[i + 1] : NULL};
-
-            if ((rc = option(a, argc - i, words, &used, err)) != RC_OK)
-                return rc;
-            i += used - 1;
-        } else if (!plain && strncmp(argv[i], "--", 2) == 0) {
+        } else if (!plain &&
+                   (strncmp(argv[i], "--", 2) == 0 || find_letter(cmd->opts, argv[i]) >= 0)) {
             if ((rc = option(a, argc - i, argv + i, &used, err)) != RC_OK)
                 return rc;
             i += used - 1;

@@ -95,9 +95,12 @@ const struct sup_cmd *sup_cmd_find(const char *name)
 
 static void help_option(FILE *to, const struct sup_opt *o)
 {
-    char left[64];
+    char left[64], letter[8] = "";
 
-    snprintf(left, sizeof(left), "  --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    if (o->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    snprintf(left, sizeof(left), "  %s--%s%s%s", letter, o->name, o->arg ? " " : "",
+             o->arg ? o->arg : "");
     if (strlen(left) > 26)
         fprintf(to, "%s\n%28s%s\n", left, "", o->help);
     else

@@ -31,6 +31,7 @@ struct sup_opt {
     const char *arg; /* word for the value in the help */
     const char *help;
     double min, max;
+    char letter; /* "-m" is --model; 0 = none */
 };
 
 #define SUP_OPTS_MAX 32

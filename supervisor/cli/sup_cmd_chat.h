@@ -7,15 +7,16 @@
 #include "sup_talk.h"
 
 /* What /set and the flags change: X(JSON name, whole number, min, max, help) */
-#define SUP_CHAT_SETTINGS(X)                                                        \
-    X(temperature, false, 0, 2, "0 = always the likeliest token (default 0.7)")     \
-    X(top_p, false, 0, 1, "keep the likeliest tokens up to this sum; 0 or 1 = off") \
-    X(top_k, true, 0, 1000000, "keep this many likeliest tokens; 0 = off")          \
-    X(min_p, false, 0, 1, "drop tokens below this share of the likeliest; 0 = off") \
-    X(repetition_penalty, false, 0.01, 100, "above 1 makes repeats rarer")          \
-    X(frequency_penalty, false, -2, 2, "above 0: less of what came often")          \
-    X(presence_penalty, false, -2, 2, "above 0: less of what came at all")          \
-    X(seed, true, 0, 9007199254740991, "the same seed gives the same answer")       \
+#define SUP_CHAT_SETTINGS(X)                                                               \
+    X(temperature, false, 0, 2, "0 = always the likeliest token (default 0.7)")            \
+    X(top_p, false, 0, 1, "keep the likeliest tokens up to this sum; 0 or 1 = off")        \
+    X(top_k, true, 0, 1000000, "keep this many likeliest tokens; 0 = off")                 \
+    X(min_p, false, 0, 1, "drop tokens below this share of the likeliest; 0 = off")        \
+    X(typical_p, false, 0, 1, "keep the most typical tokens up to this sum; 0 or 1 = off") \
+    X(repetition_penalty, false, 0.01, 100, "above 1 makes repeats rarer")                 \
+    X(frequency_penalty, false, -2, 2, "above 0: less of what came often")                 \
+    X(presence_penalty, false, -2, 2, "above 0: less of what came at all")                 \
+    X(seed, true, 0, 9007199254740991, "the same seed gives the same answer")              \
     X(max_tokens, true, 1, 1048576, "longest answer (default 512)")
 
 enum sup_chat_setting {

@@ -19,7 +19,7 @@ enum { O_JSON, O_NAME, O_COUNT, O_SHARE };
 
 static const struct sup_opt opts[] = {
     {"json", SUP_O_FLAG, NULL, "", 0, 0},
-    {"name", SUP_O_TEXT, "TEXT", "", 0, 0},
+    {"name", SUP_O_TEXT, "TEXT", "", 0, 0, 'n'},
     {"count", SUP_O_NUM, "N", "", 1, 1000},
     {"share", SUP_O_REAL, "X", "", 0, 2},
     {0},
@@ -53,6 +53,16 @@ static void values_are_found(void **state)
     assert_true(a.v[O_SHARE].num == 0.5);
     assert_int_equal(a.n_pos, 2);
     assert_string_equal(a.pos[1], "y");
+    sup_args_deinit(&a);
+    assert_int_equal(parse(&a, W("-n", "-v", "x"), &help, &err),
+                     RC_OK); /* one letter is a name too */
+    assert_string_equal(a.v[O_NAME].text, "-v");
+    assert_int_equal(a.n_pos, 1);
+    sup_args_deinit(&a);
+    assert_int_equal(parse(&a, W("-n"), &help, &err), RC_INVALID);
+    assert_non_null(strstr(err.msg, "'--name' needs a value"));
+    sup_args_deinit(&a);
+    assert_int_equal(parse(&a, W("-nv"), &help, &err), RC_INVALID);
     sup_args_deinit(&a);
     assert_int_equal(parse(&a, W("--", "--json", "-h"), &help, &err), RC_OK);
     assert_int_equal(a.n_pos, 2);
