@@ -5,7 +5,6 @@
  * is compared, to the bit, with the one a fresh engine gives to that request alone
  * and without a cache.
  */
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +14,7 @@
 #include <cmocka.h>
 
 #include "worker/fake_mdl.h"
+#include "worker/engine_rig.h"
 #include "wrk_engine_impl.h"
 
 /* ---------------------------------------------------------- failing allocations */
@@ -74,12 +74,8 @@ static struct rig *rig_new(struct mdl *m, uint64_t budget)
                                 .max_queue = TASKS,
                                 .cache_bytes = budget,
                                 .cache_min_tokens = 20};
-    int fds[2];
-
     r->m = m;
-    assert_int_equal(ipc_pair(fds, NULL), RC_OK);
-    assert_int_equal(wrk_chan_init(&r->chan, fds[0], NULL), RC_OK);
-    r->fd = fds[1];
+    r->fd = engine_channel(&r->chan);
     assert_int_equal(wrk_engine_new(&r->e, &o, NULL), RC_OK);
     return r;
 }
@@ -113,8 +109,9 @@ static void rig_free(struct rig *r)
     free(r);
 }
 
-static void on_frame(struct rig *r, const Ipc__Frame *f)
+static void on_frame(void *user, const Ipc__Frame *f)
 {
+    struct rig *r = user;
     struct answer *a = &r->a[f->task];
 
     assert_true(f->task < TASKS);
@@ -139,19 +136,7 @@ static void on_frame(struct rig *r, const Ipc__Frame *f)
 
 static void step(struct rig *r)
 {
-    struct pollfd p = {.fd = r->fd, .events = POLLIN};
-
-    assert_int_equal(wrk_engine_step(r->e, NULL), RC_OK);
-    do
-        while (poll(&p, 1, 0) > 0) {
-            ProtobufCMessage *msg = NULL;
-
-            assert_int_equal(ipc_recv(r->fd, &ipc__frame__descriptor, &msg, NULL, NULL, NULL),
-                             RC_OK);
-            on_frame(r, (Ipc__Frame *)msg);
-            protobuf_c_message_free_unpacked(msg, NULL);
-        }
-    while (wrk_chan_flush(&r->chan, NULL) == RC_AGAIN);
+    engine_step(r->e, &r->chan, r->fd, on_frame, r);
 }
 
 static void run(struct rig *r)
@@ -165,11 +150,10 @@ static void run(struct rig *r)
 
 static void submit(struct rig *r, uint64_t task, const struct ask *q)
 {
-    Ipc__Frame f = IPC__FRAME__INIT, *copy;
+    Ipc__Frame f = IPC__FRAME__INIT;
     Ipc__Generate g = IPC__GENERATE__INIT;
     Ipc__Sampling s = IPC__SAMPLING__INIT;
-    uint8_t ns[WRK_NS_BYTES], *buf;
-    size_t n;
+    uint8_t ns[WRK_NS_BYTES];
 
     memset(ns, q->ns, sizeof(ns));
     s.temperature = q->temperature;
@@ -190,12 +174,7 @@ static void submit(struct rig *r, uint64_t task, const struct ask *q)
     f.task = task;
     f.body_case = IPC__FRAME__BODY_GENERATE;
     f.generate = &g;
-    n = ipc__frame__get_packed_size(&f);
-    buf = malloc(n);
-    ipc__frame__pack(&f, buf);
-    copy = ipc__frame__unpack(NULL, n, buf);
-    free(buf);
-    assert_int_equal(wrk_engine_submit(r->e, copy, NULL), RC_OK);
+    assert_int_equal(engine_submit(r->e, &f), RC_OK);
 }
 
 static uint32_t rnd = 5;

@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <poll.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "fail/be_fail.h"
 #include "worker/fake_mdl.h"
+#include "worker/engine_rig.h"
 #include "wrk_engine.h"
 #include "wrk_gr.h"
 #include "wrk_pace.h"
@@ -81,7 +81,6 @@ static struct rig rig_new_full(struct mdl *m, struct be_ctx *be, uint32_t max_qu
                                enum rc (*listen)(void *, struct rc_err *), void *user)
 {
     struct rig r = {.m = m};
-    int fds[2];
     struct wrk_engine_opts o = {
         .mdl = m,
         .be = be,
@@ -92,10 +91,8 @@ static struct rig rig_new_full(struct mdl *m, struct be_ctx *be, uint32_t max_qu
         .listen_user = user,
     };
 
-    assert_int_equal(ipc_pair(fds, NULL), RC_OK);
     r.chan = calloc(1, sizeof(*r.chan));
-    assert_int_equal(wrk_chan_init(r.chan, fds[0], NULL), RC_OK);
-    r.fd = fds[1];
+    r.fd = engine_channel(r.chan);
     o.chan = r.chan;
     assert_int_equal(wrk_engine_new(&r.e, &o, NULL), RC_OK);
     r.a = calloc(TASKS, sizeof(*r.a));
@@ -165,51 +162,44 @@ static void on_vectors(struct answer *a, const Ipc__Vectors *v)
         a->truncated[i] = v->truncated[i];
 }
 
+static void on_frame(void *user, const Ipc__Frame *f)
+{
+    struct rig *r = user;
+    struct answer *a;
+
+    assert_true(f->task < TASKS);
+    a = &r->a[f->task];
+    assert_int_equal(a->ended, 0);
+    if (f->body_case == IPC__FRAME__BODY_DELTA) {
+        on_delta(a, f->delta);
+    } else if (f->body_case != IPC__FRAME__BODY_STATS) {
+        a->ended++;
+        a->order = r->n_ended++;
+        if (f->body_case == IPC__FRAME__BODY_ERROR) {
+            ipc_error_to(&a->err, f->error);
+            a->rc = a->err.code;
+        } else if (f->body_case == IPC__FRAME__BODY_DONE) {
+            a->prompt_tokens = f->done->prompt_tokens;
+            a->completion_tokens = f->done->completion_tokens;
+        } else if (f->body_case == IPC__FRAME__BODY_VECTORS) {
+            on_vectors(a, f->vectors);
+        } else if (f->body_case == IPC__FRAME__BODY_TOKENS) {
+            a->completion_tokens = (uint32_t)f->tokens->n_ids;
+        } else if (f->body_case == IPC__FRAME__BODY_TEXT) {
+            memcpy(a->c[0].text, f->text->text.data, f->text->text.len);
+            a->c[0].n_text = f->text->text.len;
+        }
+    }
+}
+
 static void read_all(struct rig *r)
 {
-    struct pollfd p = {.fd = r->fd, .events = POLLIN};
-
-    while (poll(&p, 1, 0) > 0) {
-        ProtobufCMessage *msg = NULL;
-        Ipc__Frame *f;
-        struct answer *a;
-
-        assert_int_equal(ipc_recv(r->fd, &ipc__frame__descriptor, &msg, NULL, NULL, NULL), RC_OK);
-        f = (Ipc__Frame *)msg;
-        assert_true(f->task < TASKS);
-        a = &r->a[f->task];
-        assert_int_equal(a->ended, 0);
-        if (f->body_case == IPC__FRAME__BODY_DELTA) {
-            on_delta(a, f->delta);
-        } else if (f->body_case != IPC__FRAME__BODY_STATS) {
-            a->ended++;
-            a->order = r->n_ended++;
-            if (f->body_case == IPC__FRAME__BODY_ERROR) {
-                ipc_error_to(&a->err, f->error);
-                a->rc = a->err.code;
-            } else if (f->body_case == IPC__FRAME__BODY_DONE) {
-                a->prompt_tokens = f->done->prompt_tokens;
-                a->completion_tokens = f->done->completion_tokens;
-            } else if (f->body_case == IPC__FRAME__BODY_VECTORS) {
-                on_vectors(a, f->vectors);
-            } else if (f->body_case == IPC__FRAME__BODY_TOKENS) {
-                a->completion_tokens = (uint32_t)f->tokens->n_ids;
-            } else if (f->body_case == IPC__FRAME__BODY_TEXT) {
-                memcpy(a->c[0].text, f->text->text.data, f->text->text.len);
-                a->c[0].n_text = f->text->text.len;
-            }
-        }
-        protobuf_c_message_free_unpacked(msg, NULL);
-    }
+    engine_read(r->fd, on_frame, r);
 }
 
 static void step(struct rig *r)
 {
-    assert_int_equal(wrk_engine_step(r->e, NULL), RC_OK);
-    do
-        read_all(r);
-    while (wrk_chan_flush(r->chan, NULL) == RC_AGAIN);
-    read_all(r);
+    engine_step(r->e, r->chan, r->fd, on_frame, r);
 }
 static void run(struct rig *r)
 {
@@ -220,18 +210,9 @@ static void run(struct rig *r)
     assert_true(guard > 0);
 }
 
-/* Frames are packed and unpacked, as they would be: the engine owns its copy. */
-static enum rc submit(struct rig *r, Ipc__Frame *f)
+static enum rc submit(struct rig *r, const Ipc__Frame *f)
 {
-    size_t n = ipc__frame__get_packed_size(f);
-    uint8_t *buf = malloc(n + 1);
-    Ipc__Frame *copy;
-
-    ipc__frame__pack(f, buf);
-    copy = ipc__frame__unpack(NULL, n, buf);
-    free(buf);
-    assert_non_null(copy);
-    return wrk_engine_submit(r->e, copy, NULL);
+    return engine_submit(r->e, f);
 }
 
 struct gen {

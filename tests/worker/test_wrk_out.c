@@ -13,15 +13,8 @@
 
 #include "ipc.h"
 #include "worker/fake_mdl.h"
+#include "worker/marks.h"
 #include "wrk_out.h"
-
-/* In scripts a mark is '\1' and its letter, everything else a token a byte. */
-#define CH "\1c"
-#define CE "\1d"
-#define TC "\1t"
-#define TE "\1u"
-#define TR "\1r"
-#define Q "\1q"
 
 struct heard {
     char text[4096], think[4096], calls[4096];

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "mdl_tok.h"
+#include "worker/marks.h"
 #include "wrk_parse.h"
 
 /* the marks are found by name at load; here they have numbers */
@@ -21,14 +22,6 @@ int32_t mdl_tok_find(const struct mdl_tok *t, const char *piece, size_t n)
             return 100 + i;
     return -1;
 }
-
-/* In scripts a mark is one letter between '\1' and '\1's end: see feed. */
-#define CH "\1c"
-#define CE "\1d"
-#define TC "\1t"
-#define TE "\1u"
-#define TR "\1r"
-#define Q "\1q"
 
 struct heard {
     char all[4096]; /* T{text} H{thought} C{name|json} in order, like kinds joined */

@@ -1,7 +1,6 @@
 /* test_wrk_spec.c - guesses ahead must not show: every answer is the one plain decoding
  * gives, token by token and log-probability by log-probability.
  */
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 #include <cmocka.h>
 
 #include "worker/fake_mdl.h"
+#include "worker/engine_rig.h"
 #include "wrk_engine_impl.h"
 
 /* ------------------------------------------------------------------------ rig */
@@ -51,8 +51,6 @@ static struct rig *rig_new(struct mdl *m, uint32_t most, bool drafter, uint32_t 
                                 .cache_bytes = 1 << 20,
                                 .cache_min_tokens = 20,
                                 .spec_most = most};
-    int fds[2];
-
     m->max_out = most > 0 ? wrk_spec_rows(m->max_seqs) : 0;
     r->m = m;
     if (drafter) {
@@ -60,9 +58,7 @@ static struct rig *rig_new(struct mdl *m, uint32_t most, bool drafter, uint32_t 
         r->drafter->target = m;
         r->drafter->wrong_of_8 = wrong_of_8;
     }
-    assert_int_equal(ipc_pair(fds, NULL), RC_OK);
-    assert_int_equal(wrk_chan_init(&r->chan, fds[0], NULL), RC_OK);
-    r->fd = fds[1];
+    r->fd = engine_channel(&r->chan);
     assert_int_equal(wrk_engine_new(&r->e, &o, NULL), RC_OK);
     return r;
 }
@@ -83,8 +79,9 @@ static void rig_free(struct rig *r)
     free(r);
 }
 
-static void on_frame(struct rig *r, const Ipc__Frame *f)
+static void on_frame(void *user, const Ipc__Frame *f)
 {
+    struct rig *r = user;
     struct answer *a = &r->a[f->task];
 
     assert_true(f->task < TASKS);
@@ -117,21 +114,9 @@ static void on_frame(struct rig *r, const Ipc__Frame *f)
 
 static void step(struct rig *r)
 {
-    struct pollfd p = {.fd = r->fd, .events = POLLIN};
-
     for (uint32_t c = 0; c < WRK_SPEC_CLASSES && !r->free_will; c++) /* guessing always pays */
         r->e->spec.meter[c] = (struct wrk_spec_meter){1e9, 1, WRK_SPEC_TRIAL, WRK_SPEC_TRIAL, 0};
-    assert_int_equal(wrk_engine_step(r->e, NULL), RC_OK);
-    do
-        while (poll(&p, 1, 0) > 0) {
-            ProtobufCMessage *msg = NULL;
-
-            assert_int_equal(ipc_recv(r->fd, &ipc__frame__descriptor, &msg, NULL, NULL, NULL),
-                             RC_OK);
-            on_frame(r, (Ipc__Frame *)msg);
-            protobuf_c_message_free_unpacked(msg, NULL);
-        }
-    while (wrk_chan_flush(&r->chan, NULL) == RC_AGAIN);
+    engine_step(r->e, &r->chan, r->fd, on_frame, r);
 }
 
 static void run(struct rig *r)
@@ -145,12 +130,11 @@ static void run(struct rig *r)
 
 static void submit(struct rig *r, uint64_t task, const struct ask *q)
 {
-    Ipc__Frame f = IPC__FRAME__INIT, *copy;
+    Ipc__Frame f = IPC__FRAME__INIT;
     Ipc__Generate g = IPC__GENERATE__INIT;
     Ipc__Sampling s = IPC__SAMPLING__INIT;
     ProtobufCBinaryData stop = {0};
-    uint8_t ns[WRK_NS_BYTES] = {3}, *buf;
-    size_t n;
+    uint8_t ns[WRK_NS_BYTES] = {3};
 
     s.temperature = q->temperature;
     s.top_k = q->top_k;
@@ -184,12 +168,7 @@ static void submit(struct rig *r, uint64_t task, const struct ask *q)
     f.task = task;
     f.body_case = IPC__FRAME__BODY_GENERATE;
     f.generate = &g;
-    n = ipc__frame__get_packed_size(&f);
-    buf = malloc(n);
-    ipc__frame__pack(&f, buf);
-    copy = ipc__frame__unpack(NULL, n, buf);
-    free(buf);
-    assert_int_equal(wrk_engine_submit(r->e, copy, NULL), RC_OK);
+    assert_int_equal(engine_submit(r->e, &f), RC_OK);
 }
 
 static void equals(const struct answer *a, const struct answer *b)
