@@ -44,7 +44,7 @@ def generate(s, model, ids, n=24, **more):
                                    "return_token_ids": True, "logprobs": 5, **more}, timeout=120)
     equal(r.status, 200, f"{model}: {r.body[:300]!r}")
     c = r.json["choices"][0]
-    return c["token_ids"], c["logprobs"]["top_token_ids"]
+    return c["token_ids"], c["logprobs"] and c["logprobs"]["top_token_ids"]
 
 
 def only_on_a_device():
@@ -112,6 +112,33 @@ def a_restart_changes_nothing():
             got.append([generate(s, m, p) for m in (TINY_GEMMA, TINY_Q4) for p in prompts(2, 30)] +
                        embed(s, ["one text", "and another, longer one"]))
     equal(got[1], got[0], "the second server's answers")
+
+
+@case
+def guessed_ahead_equals_plain():
+    """Several tokens verified in a pass have the ids and probabilities of one a pass: guesses looked up, and of a drafter."""
+    def drafted(d):
+        fill(d, TINY_Q4)
+        copy_model("gemma4_assistant", copy_model("gemma4_text", d), "assistant")
+
+    models = {TINY_GEMMA: "lookup", TINY_Q4: "lookup", "gemma4_text": "mtp"}
+    asked = [[2] + [300 + k % 5 for k in range(30)], *prompts(1, 20)]
+    plain, counted = {}, {}
+    for guess in (False, True):
+        for model, mode in models.items():
+            with Server(fill=drafted, backend=BACKEND, sandbox="strict", kv_mb=64, speculation=mode if guess else "off") as s:
+                for temperature in (0, 0.8):
+                    got = [generate(s, model, p, 48, temperature=temperature, top_k=40, seed=7, logprobs=probs)
+                           for p in asked for probs in (5, None)]  # by the host; on the device where it draws
+                    if guess:
+                        equal(got, plain[model, temperature], f"{model}, temperature {temperature}")
+                    plain[model, temperature] = got
+                if guess:
+                    wait_for(lambda: s.metric("inferd_speculation_passes_total", model=model), f"{model}: passes with guesses")
+                    counted[model] = {r: int(s.metric("inferd_speculation_tokens_total", model=model, result=r) or 0)
+                                      for r in ("accepted", "rejected")}
+    print("  guesses:", counted)
+    check(any(c["accepted"] for c in counted.values()), "some guesses were right")
 
 
 @case
