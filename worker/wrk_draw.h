@@ -4,7 +4,7 @@
  * top_k, top_p and min_p, and no grammar: then its logits never leave it. That is decided per
  * request, by its own settings alone, so an answer does not depend on who shares the pass; a row
  * the device gives back is drawn by the host from the same state of the request's generator. With a
- * backend that cannot draw nothing here does anything. Tests: tests/worker/test_wrk_engine.c
+ * backend that cannot draw nothing here does anything. Tests: tests/worker/test_wrk_engine_draw.c
  */
 #ifndef INFERD_WRK_DRAW_H
 #define INFERD_WRK_DRAW_H

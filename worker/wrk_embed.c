@@ -4,7 +4,7 @@
  * long as their rows fit the pass; a batch is never refused because of its sum,
  * only an item because of itself. Vectors come back in request order, and a row's
  * bits do not depend on its neighbours (be.h). Everything is bounded: items,
- * tokens, rows per step. Tests: tests/worker/test_wrk_engine.c
+ * tokens, rows per step. Tests: tests/worker/test_wrk_engine_texts.c
  */
 #include "wrk_engine_impl.h"
 

@@ -1,7 +1,7 @@
 /* wrk_gen.c - a Generate message judged: ranges, then tokens, then room.
  *
  * Ranges are a table. Never runs the model; never keeps a pointer into the
- * message. Tests: tests/worker/test_wrk_engine.c
+ * message. Tests: tests/worker/test_wrk_engine_texts.c
  */
 #include "wrk_gen.h"
 

@@ -2,7 +2,7 @@
  *
  * The front checked already; everything is checked again here, because this
  * process is the one that would suffer. Messages name the field as the API does.
- * Tests: tests/worker/test_wrk_engine.c
+ * Tests: tests/worker/test_wrk_engine_texts.c
  */
 #ifndef INFERD_WRK_GEN_H
 #define INFERD_WRK_GEN_H

@@ -2,7 +2,7 @@
  *
  * Gives the room the model's vocabulary (made when the first grammar comes: some
  * milliseconds a thousand tokens, once) and reads the fields of a Generate.
- * Page: docs/structured-output.md. Tests: tests/worker/test_wrk_engine.c
+ * Page: docs/structured-output.md. Tests: tests/worker/test_wrk_engine_draw.c
  */
 #ifndef INFERD_WRK_SHAPE_H
 #define INFERD_WRK_SHAPE_H

@@ -1,7 +1,7 @@
 /* wrk_small.c - Tokenize and Detokenize: one question, one answer.
  *
  * Run in the tokenizing part of a step, in order of arrival. Text is bounded by
- * the frame, ids by the vocabulary. Tests: tests/worker/test_wrk_engine.c
+ * the frame, ids by the vocabulary. Tests: tests/worker/test_wrk_engine_texts.c
  */
 #include "wrk_engine_impl.h"
 
