@@ -135,6 +135,14 @@ static bool is_off(const char *name)
     return v && strcmp(v, "0") == 0;
 }
 
+/* Launches of a list overlap on sm_90 and later, with a driver that captures such launches in
+ * graphs (12.3; INFERD_CUDA_OVERLAP=0: never). Results have the same bits. */
+static bool can_overlap(const struct be_cuda_ctx *c)
+{
+    return c->arch >= 90 && c->d->launch_ex && c->d->version >= 12030 &&
+           !is_off("INFERD_CUDA_OVERLAP");
+}
+
 static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct rc_err *err)
 {
     struct be_cuda_drv *d = NULL;
@@ -144,8 +152,10 @@ static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct r
         (rc = be_cuda_drv_open(&d, err)) != RC_OK)
         return rc;
     c->d = d;
-    if ((rc = choose_device(c, o->device, err)) != RC_OK || (rc = check_compute(c, err)) != RC_OK ||
-        (rc = be_cuda_do(c, d->primary_retain(&c->cu, c->device), "opening the context", err)) !=
+    if ((rc = choose_device(c, o->device, err)) != RC_OK || (rc = check_compute(c, err)) != RC_OK)
+        return rc;
+    c->overlap = can_overlap(c);
+    if ((rc = be_cuda_do(c, d->primary_retain(&c->cu, c->device), "opening the context", err)) !=
             RC_OK ||
         (rc = be_cuda_enter(c, err)) != RC_OK ||
         (rc = be_cuda_do(c, d->stream_new(&c->stream, 1), "making a stream", err)) != RC_OK ||

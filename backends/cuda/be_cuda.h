@@ -50,6 +50,7 @@ struct be_cuda_fn {
     cu_fn fn;
     uint32_t dyn_bytes; /* dynamic shared memory it was allowed so far */
     enum be_kroute_kind route;
+    bool waits; /* calls kx_wait: may begin while the kernel before it runs */
 };
 
 struct be_tensor {
@@ -211,6 +212,7 @@ struct be_cuda_ctx {
     char lost_why[256];
     bool f16, tf32;          /* opts.compute */
     bool no_fuse, no_graphs; /* INFERD_CUDA_FUSE=0, INFERD_CUDA_GRAPHS=0 */
+    bool overlap;            /* kernels of a list overlap (INFERD_CUDA_OVERLAP=0: never) */
 
     /* memory */
     struct be_cuda_block *blocks[BE_CUDA_KINDS];

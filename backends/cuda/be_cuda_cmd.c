@@ -52,12 +52,21 @@ static enum rc shape(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *ar
     return RC_OK;
 }
 
+/* early: it may begin while the kernel before it runs. */
 static enum rc launch_one(struct be_cuda_ctx *c, const struct be_cuda_fn *f,
-                          const struct be_kgrid *g, void *args, struct rc_err *err)
+                          const struct be_kgrid *g, void *args, bool early, struct rc_err *err)
 {
     void *params[] = {args};
-    int code = c->d->launch(f->fn, g->x, g->y, g->z, g->threads, 1, 1, g->shared_bytes, c->stream,
-                            params, NULL);
+    struct be_cuda_launch_attr attr = {.id = BE_CUDA_ATTR_PROGRAMMATIC, .value.programmatic = 1};
+    struct be_cuda_launch l = {.grid = {g->x, g->y, g->z},
+                               .block = {g->threads, 1, 1},
+                               .shared_bytes = g->shared_bytes,
+                               .stream = c->stream,
+                               .attrs = &attr,
+                               .n_attrs = 1};
+    int code = early ? c->d->launch_ex(&l, f->fn, params, NULL)
+                     : c->d->launch(f->fn, g->x, g->y, g->z, g->threads, 1, 1, g->shared_bytes,
+                                    c->stream, params, NULL);
     enum rc rc;
 
     if (code == 0)
@@ -82,7 +91,7 @@ enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *arg
     if ((rc = be_cuda_enter(c, err)) != RC_OK || (rc = shape(c, f, args, &g, err)) != RC_OK ||
         g.x == 0 || g.y == 0 || g.z == 0)
         return rc;
-    return launch_one(c, f, &g, copy, err);
+    return launch_one(c, f, &g, copy, false, err);
 }
 
 enum rc be_cuda_push(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *args,
@@ -153,7 +162,8 @@ enum rc be_cuda_list_launch(struct be_cuda_ctx *c, struct rc_err *err)
     for (uint32_t i = 0; rc == RC_OK && i < l->n; i++) {
         const struct be_cuda_cmd *m = &l->cmd[i];
 
-        rc = launch_one(c, m->fn, &m->grid, l->args + m->args_at, err);
+        /* the first one's forerunner is a copy of staging, or the last kernel of another list */
+        rc = launch_one(c, m->fn, &m->grid, l->args + m->args_at, i > 0 && m->fn->waits, err);
     }
     return rc;
 }

@@ -9,6 +9,7 @@
 #include "be_cuda.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "be_kroute.h"
@@ -17,12 +18,48 @@
 #define JIT_ERROR_LOG 5
 #define JIT_ERROR_LOG_BYTES 6
 
+/* Text for older devices carries the two instructions of overlapping launches as comments
+ * (kx_prelude.cu). */
+#define OVERLAP "//griddepcontrol."
+#define WAIT "griddepcontrol.wait"
+
+/* A copy of that text for sm_90 with the comments made instructions; NULL: no memory. */
+static char *overlapping(const struct be_kart *a)
+{
+    char *s = malloc(a->n_bytes + 1), *p;
+
+    if (!s)
+        return NULL;
+    memcpy(s, a->data, a->n_bytes + 1);
+    if ((p = strstr(s, ".target sm_")))
+        memcpy(p + 11, "90", 2);
+    for (p = s; (p = strstr(p, OVERLAP)); p += sizeof(OVERLAP) - 1)
+        memcpy(p, "  ", 2);
+    return s;
+}
+
+/* Does the entry of that text wait for the kernel before it? */
+static bool entry_waits(const char *text, const char *name)
+{
+    char mark[128];
+    const char *p, *end, *wait;
+
+    snprintf(mark, sizeof(mark), ".entry %s(", name);
+    if (!(p = strstr(text, mark)))
+        return false;
+    end = strstr(p + 1, ".entry ");
+    wait = strstr(p, WAIT);
+    return wait && (!end || wait < end);
+}
+
 static enum rc lib_load(struct be_cuda_ctx *c, const struct be_kart *a, cu_mod *out,
                         struct rc_err *err)
 {
     char log[1024] = "";
     int opts[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof(log)};
+    bool patch = c->overlap && a->arch < 90 && strstr(a->data, OVERLAP);
+    char *text = NULL;
     cu_mod mod = NULL;
     int code;
     enum rc rc;
@@ -35,7 +72,10 @@ static enum rc lib_load(struct be_cuda_ctx *c, const struct be_kart *a, cu_mod *
     if (c->n_libs == BE_CUDA_LIBS)
         return rc_fail(err, RC_INTERNAL, "kernel library '%s': more than %u of them", a->lib,
                        BE_CUDA_LIBS);
-    code = c->d->mod_load(&mod, a->data, 2, opts, values);
+    if (patch && !(text = overlapping(a)))
+        return rc_fail(err, RC_NOMEM, "kernel library '%s': no memory for its text", a->lib);
+    code = c->d->mod_load(&mod, text ? text : a->data, 2, opts, values);
+    free(text);
     if (code != 0) {
         c->ks.wiring_failures++;
         rc = be_cuda_do(c, code, "loading a kernel library", err);
@@ -75,7 +115,11 @@ static enum rc fn_load(struct be_cuda_ctx *c, const struct be_kroute *route,
         return rc;
     }
     *out = &c->fn[c->n_fns++];
-    **out = (struct be_cuda_fn){.e = e, .fn = fn, .dyn_bytes = BE_CUDA_DYN, .route = route->kind};
+    **out = (struct be_cuda_fn){.e = e,
+                                .fn = fn,
+                                .dyn_bytes = BE_CUDA_DYN,
+                                .route = route->kind,
+                                .waits = c->overlap && entry_waits(route->art->data, e->name)};
     return RC_OK;
 }
 

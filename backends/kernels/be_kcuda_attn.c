@@ -370,6 +370,8 @@ enum rc be_kattn_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_er
     be_ktext_add(out, "KX_KERNEL(%s, %u, %u, struct %s, a)\n{\n", k->name, k->sched.threads,
                  min_blocks(&w.g), w.g.packed ? "kx_attn_packed" : "kx_attn");
     line(&w, "KX_DYN_SHARED(sm);");
+    line(&w, "kx_next();");
+    line(&w, "kx_wait();");
     if (w.g.merge) {
         line(&w, "struct kx_mg s;");
         line(&w, "kx_p vec = (kx_p)kx_bx() * a.n_heads + kx_by();");

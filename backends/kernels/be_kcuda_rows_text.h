@@ -40,6 +40,7 @@ static const struct be_krow_step rms_norm_steps[] = {
         "    float v[8], w[8], r[8];\n"
         "    if (step >= k) /* a row is one block a warp: the weights stay */\n"
         "        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "    kx_wait();\n"
         "    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {\n"
         "        const unsigned long long at = (unsigned long long)row * k;\n"
         "        float f, sum = 0.0f;\n"},
@@ -113,6 +114,7 @@ static const struct be_krow_step layer_norm_steps[] = {
         "        if (a.b)\n"
         "            kx_ld8(b, a.b, KX_F32, 0, kx_tid() * 8u, k);\n"
         "    }\n"
+        "    kx_wait();\n"
         "    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {\n"
         "        const unsigned long long at = (unsigned long long)row * k;\n"
         "        float mean, f, sum = 0.0f, dev = 0.0f;\n"},

@@ -20,6 +20,9 @@ static const struct {
     {"rd", 'd'}, {"rs", 'h'}, {"fd", 'y'}, {"r", 'r'}, {"f", 'x'}, {"p", 'p'},
 };
 
+/* The only comment that stays: an instruction for newer devices (kx_prelude.cu, kx_wait). */
+#define KEPT "griddepcontrol."
+
 static bool is_name(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || c == '$';
@@ -76,7 +79,8 @@ void be_kptx_add(struct be_ktext *out, const char *p)
         for (size_t i = 0; i < n; i++) {
             bool blank = p[i] == ' ' || p[i] == '\t';
 
-            if (p[i] == '/' && i + 1 < n && p[i + 1] == '/')
+            if (p[i] == '/' && i + 1 < n && p[i + 1] == '/' &&
+                strncmp(p + i + 2, KEPT, sizeof(KEPT) - 1) != 0)
                 break;
             if (!blank)
                 line[len++] = p[i];

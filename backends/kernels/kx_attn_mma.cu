@@ -41,9 +41,9 @@ KX_DEV void kx_am_q(const struct kx_av *v, unsigned char *sq, kx_u rows)
             kx_p at = kx_av_q(v, i, KX_HD) + p * 8u;
 
             if (v->x_t == KX_F16) {
-                w = kx_ldg16((const unsigned short *)v->q + at);
+                w = kx_ld16((const unsigned short *)v->q + at);
             } else {
-                struct kx_u4 x = kx_ldg16((const float *)v->q + at), y = kx_ldg16((const float *)v->q + at + 4u);
+                struct kx_u4 x = kx_ld16((const float *)v->q + at), y = kx_ld16((const float *)v->q + at + 4u);
 
                 w.x = kx_f2h2(kx_i2f_bits((int)x.x), kx_i2f_bits((int)x.y));
                 w.y = kx_f2h2(kx_i2f_bits((int)x.z), kx_i2f_bits((int)x.w));

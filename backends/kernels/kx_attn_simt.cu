@@ -117,7 +117,7 @@ KX_DEV void kx_sm_chunk(const struct kx_av *v, struct kx_sm *s, kx_p base, kx_u 
         for (c = 0u; c < KX_ST / 8u; c++) {
             kx_u key = kx_av_clamp(v, s->key0 + row + 8u * c);
 
-            w[c] = kx_ldg16((const void *)(base + kx_av_off16(v, page[c / 2u], key, s->hd * 4u) + ch * 256u + p * 16u));
+            w[c] = kx_ld16((const void *)(base + kx_av_off16(v, page[c / 2u], key, s->hd * 4u) + ch * 256u + p * 16u));
         }
         KX_UNROLL
         for (c = 0u; c < KX_ST / 8u; c++) {

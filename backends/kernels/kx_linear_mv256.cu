@@ -89,6 +89,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         const unsigned char *q, *d, *sub, *h = 0;
@@ -141,8 +142,10 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 if (b0 == 0u && (!staged || nb > cap)) {
                     if (staged)
                         kx_sync();
+                    else
+                        kx_wait(); /* the first weights are on their way; x is another kernel's */
                     for (i = tid; i < 16u * m; i += 128u)
-                        (i & 1u ? hi : lo)[i >> 1] = kx_ldg16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
+                        (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
                     for (i = tid; i < m; i += 128u)
                         xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
                     for (i = tid; i < m * 8u; i += 128u)

@@ -87,6 +87,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -117,8 +118,10 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (i = tid; i < 2u * m; i += 128u)
-                    (i & 1u ? hi : lo)[i >> 1] = kx_ldg16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 32u + i * 16u);
+                    (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 32u + i * 16u);
                 for (i = tid; i < m; i += 128u) {
                     xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
                     xs[i] = ((const int *)a.xs)[(unsigned long long)row * nb + c0 + i];

@@ -68,6 +68,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -97,6 +98,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (kx_u r = 0u; r < rows; r++)
                     for (i = tid; i < m * 8u; i += 128u) {
                         const kx_u c = c0 * 8u + i;

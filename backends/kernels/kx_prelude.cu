@@ -30,6 +30,18 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
+/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
+ * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
+ * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
+ * turns into instructions where the device has them. What other kernels wrote is never read
+ * through kx_ldg: that cache may hold what was there before the wait. */
+#if __CUDA_ARCH__ >= 900
+#define KX_OVERLAP
+#else
+#define KX_OVERLAP "//"
+#endif
+KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
+KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -96,13 +108,14 @@ KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
 /* bytes of a,b by selector, as the PTX instruction prmt */
 KX_DEV kx_u kx_prmt(kx_u a, kx_u b, kx_u sel) { return __byte_perm(a, b, sel); }
 
-/* read-only global loads (never of memory the same launch writes) */
+/* read-only global loads of what no kernel of a step writes: weights, tables, staging */
 KX_DEV struct kx_u4 kx_ldg16(const void *p)
 {
     struct kx_u4 v;
     asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+KX_DEV struct kx_u4 kx_ld16(const void *p) { return *(const struct kx_u4 *)p; }
 KX_DEV struct kx_u2 kx_ldg8(const void *p)
 {
     struct kx_u2 v;

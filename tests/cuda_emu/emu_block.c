@@ -168,6 +168,8 @@ static void ctx_switch(struct fiber *from, struct fiber *to)
 }
 #endif
 
+int kx_emu_waited;
+
 static struct fiber *cur(void)
 {
     return (struct fiber *)kx_emu_cur;

@@ -98,6 +98,7 @@ extern struct emu_grid {
 } kx_emu_blk;
 #define EMU_DYN_MAX (232u << 10)
 extern unsigned char kx_emu_dyn[];
+extern int kx_emu_waited; /* kx_wait was called since the driver cleared it */
 
 void kx_emu_sync(int line);
 void kx_emu_warp(int op, int line, void *out, const void *a, const void *b, int arg);

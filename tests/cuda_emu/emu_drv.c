@@ -700,11 +700,12 @@ API int cuFuncSetAttribute(struct cu_fn_s *f, int attr, int value)
 }
 
 static int launch(struct cu_fn_s *f, const unsigned grid[3], const unsigned block[3],
-                  unsigned shared, struct cu_stream_s *s, void **params)
+                  unsigned shared, struct cu_stream_s *s, void **params, int early)
 {
     struct emu_item it = {.kind = EMU_W_KERNEL,
                           .k = f ? f->k : NULL,
-                          .g = {grid[0], grid[1], grid[2], block[0], shared}};
+                          .g = {grid[0], grid[1], grid[2], block[0], shared},
+                          .early = early};
     char err[256] = "";
 
     if (!f || !params || !params[0])
@@ -735,21 +736,36 @@ API int cuLaunchKernel(struct cu_fn_s *f, unsigned gx, unsigned gy, unsigned gz,
         const unsigned g[3] = {gx, gy, gz};
         const unsigned b[3] = {bx, by, bz};
 
-        code = launch(f, g, b, shared, s, params);
+        code = launch(f, g, b, shared, s, params, 0);
     });
 }
 
 struct launch_config { /* CUlaunchConfig */
     unsigned grid[3], block[3], shared;
     struct cu_stream_s *stream;
-    const void *attrs;
+    const struct launch_attr {
+        int id, pad;
+        union {
+            char bytes[64];
+            int programmatic;
+        } value;
+    } * attrs;
     unsigned n_attrs;
 };
+
+#define ATTR_PROGRAMMATIC 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 API int cuLaunchKernelEx(const struct launch_config *c, struct cu_fn_s *f, void **params,
                          void **extra)
 {
-    CALL(true, code = launch(f, c->grid, c->block, c->shared, c->stream, params););
+    int early = 0;
+
+    for (unsigned i = 0; i < c->n_attrs; i++) {
+        if (c->attrs[i].id != ATTR_PROGRAMMATIC || emu_arch() < 90)
+            return say(CU_INVALID_VALUE, "launch attribute %d", c->attrs[i].id);
+        early = c->attrs[i].value.programmatic;
+    }
+    CALL(true, code = launch(f, c->grid, c->block, c->shared, c->stream, params, early););
 }
 
 /* -------------------------------------------------------------------- errors */

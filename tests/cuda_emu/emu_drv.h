@@ -65,6 +65,7 @@ struct emu_item {
     enum emu_work kind;
     const struct emu_kernel *k;
     struct emu_geometry g;
+    int early; /* may begin before the kernel ahead of it has ended: has to wait for it */
     void *bytes; /* arguments, or the staged source of a copy; owned */
     size_t n_bytes;
     void *dst;

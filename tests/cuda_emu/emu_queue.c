@@ -61,8 +61,16 @@ static int kernel(const struct emu_item *it)
         [EMU_E_ASSERT] = CU_LAUNCH_FAILED,
     };
     char err[512] = "";
-    enum emu_error e = emu_launch_kernel(it->k, it->bytes, it->n_bytes, &it->g, err, sizeof(err));
+    enum emu_error e;
 
+    kx_emu_waited = 0;
+    e = emu_launch_kernel(it->k, it->bytes, it->n_bytes, &it->g, err, sizeof(err));
+
+    if (e == EMU_OK && it->early && !kx_emu_waited) {
+        e = EMU_E_ASSERT;
+        snprintf(err, sizeof(err), "%s: may overlap the kernel before it and never called kx_wait",
+                 it->k->name);
+    }
     /* a kernel compiled at run time wins, so that its use is tested too */
     clock_ms += (strncmp(it->k->lib, "text", 4) == 0 ? 0.5 : 1.0) *
                 (1e-3 + 1e-6 * it->g.x * it->g.y * it->g.z * it->g.threads);

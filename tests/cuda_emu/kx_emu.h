@@ -84,6 +84,8 @@ struct __attribute__((aligned(16))) kx_f4 {
 #define kx_bz() (kx_emu_blk.bz)
 #define kx_gx() (kx_emu_blk.gx)
 
+#define kx_next() ((void)0)
+#define kx_wait() ((void)(kx_emu_waited = 1))
 #define kx_sync() kx_emu_sync(__LINE__)
 #define kx_syncwarp() kx_emu_warp(EMU_SYNCWARP, __LINE__, NULL, NULL, NULL, 0)
 
@@ -277,6 +279,7 @@ static inline kx_u kx_emu_ldg4(const void *p, int line)
     memcpy(&v, p, sizeof(v));
     return v;
 }
+#define kx_ld16(p) kx_emu_ldg16(p, __LINE__)
 #define kx_ldg16(p) kx_emu_ldg16(p, __LINE__)
 #define kx_ldg8(p) kx_emu_ldg8(p, __LINE__)
 #define kx_ldg4(p) kx_emu_ldg4(p, __LINE__)

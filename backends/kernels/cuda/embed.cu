@@ -288,6 +288,18 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
+/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
+ * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
+ * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
+ * turns into instructions where the device has them. What other kernels wrote is never read
+ * through kx_ldg: that cache may hold what was there before the wait. */
+#if __CUDA_ARCH__ >= 900
+#define KX_OVERLAP
+#else
+#define KX_OVERLAP "//"
+#endif
+KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
+KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -354,13 +366,14 @@ KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
 /* bytes of a,b by selector, as the PTX instruction prmt */
 KX_DEV kx_u kx_prmt(kx_u a, kx_u b, kx_u sel) { return __byte_perm(a, b, sel); }
 
-/* read-only global loads (never of memory the same launch writes) */
+/* read-only global loads of what no kernel of a step writes: weights, tables, staging */
 KX_DEV struct kx_u4 kx_ldg16(const void *p)
 {
     struct kx_u4 v;
     asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+KX_DEV struct kx_u4 kx_ld16(const void *p) { return *(const struct kx_u4 *)p; }
 KX_DEV struct kx_u2 kx_ldg8(const void *p)
 {
     struct kx_u2 v;
@@ -872,6 +885,8 @@ KX_DEV void kx_get8_q6_k(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)
 KX_KERNEL(kx_embed_f32, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -899,6 +914,8 @@ KX_KERNEL(kx_embed_f32, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_f16, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -926,6 +943,8 @@ KX_KERNEL(kx_embed_f16, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_bf16, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -953,6 +972,8 @@ KX_KERNEL(kx_embed_bf16, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -980,6 +1001,8 @@ KX_KERNEL(kx_embed_q4_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_1, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1007,6 +1030,8 @@ KX_KERNEL(kx_embed_q4_1, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1034,6 +1059,8 @@ KX_KERNEL(kx_embed_q5_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_1, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1061,6 +1088,8 @@ KX_KERNEL(kx_embed_q5_1, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q8_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1088,6 +1117,8 @@ KX_KERNEL(kx_embed_q8_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1115,6 +1146,8 @@ KX_KERNEL(kx_embed_q4_k, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;
@@ -1142,6 +1175,8 @@ KX_KERNEL(kx_embed_q5_k, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q6_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     const unsigned long long at = (unsigned long long)row * k;

@@ -288,6 +288,18 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
+/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
+ * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
+ * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
+ * turns into instructions where the device has them. What other kernels wrote is never read
+ * through kx_ldg: that cache may hold what was there before the wait. */
+#if __CUDA_ARCH__ >= 900
+#define KX_OVERLAP
+#else
+#define KX_OVERLAP "//"
+#endif
+KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
+KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -354,13 +366,14 @@ KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
 /* bytes of a,b by selector, as the PTX instruction prmt */
 KX_DEV kx_u kx_prmt(kx_u a, kx_u b, kx_u sel) { return __byte_perm(a, b, sel); }
 
-/* read-only global loads (never of memory the same launch writes) */
+/* read-only global loads of what no kernel of a step writes: weights, tables, staging */
 KX_DEV struct kx_u4 kx_ldg16(const void *p)
 {
     struct kx_u4 v;
     asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+KX_DEV struct kx_u4 kx_ld16(const void *p) { return *(const struct kx_u4 *)p; }
 KX_DEV struct kx_u2 kx_ldg8(const void *p)
 {
     struct kx_u2 v;
@@ -951,6 +964,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -980,6 +994,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (kx_u r = 0u; r < rows; r++)
                     for (i = tid; i < m * 8u; i += 128u) {
                         const kx_u c = c0 * 8u + i;
@@ -1150,6 +1166,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -1179,6 +1196,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (kx_u r = 0u; r < rows; r++)
                     for (i = tid; i < m * 8u; i += 128u) {
                         const kx_u c = c0 * 8u + i;
@@ -1349,6 +1368,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -1378,6 +1398,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (kx_u r = 0u; r < rows; r++)
                     for (i = tid; i < m * 8u; i += 128u) {
                         const kx_u c = c0 * 8u + i;
@@ -1548,6 +1570,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
@@ -1577,6 +1600,8 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
             if (!staged || nb > cap) {
                 if (staged)
                     kx_sync();
+                else
+                    kx_wait(); /* the first weights are on their way; x is another kernel's */
                 for (kx_u r = 0u; r < rows; r++)
                     for (i = tid; i < m * 8u; i += 128u) {
                         const kx_u c = c0 * 8u + i;
@@ -1772,6 +1797,8 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
@@ -1977,6 +2004,8 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
@@ -2183,6 +2212,8 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
@@ -2390,6 +2421,8 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
@@ -2591,6 +2624,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     struct kxl_tile w;
     float acc[KXL_MT][KXL_NT][4];
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
@@ -2791,6 +2826,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     struct kxl_tile w;
     float acc[KXL_MT][KXL_NT][4];
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
@@ -2991,6 +3028,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     struct kxl_tile w;
     float acc[KXL_MT][KXL_NT][4];
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)
@@ -3191,6 +3230,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     struct kxl_tile w;
     float acc[KXL_MT][KXL_NT][4];
 
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int i = 0; i < KXL_MT * KXL_NT * 4; i++)

@@ -288,6 +288,18 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
+/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
+ * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
+ * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
+ * turns into instructions where the device has them. What other kernels wrote is never read
+ * through kx_ldg: that cache may hold what was there before the wait. */
+#if __CUDA_ARCH__ >= 900
+#define KX_OVERLAP
+#else
+#define KX_OVERLAP "//"
+#endif
+KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
+KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -354,13 +366,14 @@ KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
 /* bytes of a,b by selector, as the PTX instruction prmt */
 KX_DEV kx_u kx_prmt(kx_u a, kx_u b, kx_u sel) { return __byte_perm(a, b, sel); }
 
-/* read-only global loads (never of memory the same launch writes) */
+/* read-only global loads of what no kernel of a step writes: weights, tables, staging */
 KX_DEV struct kx_u4 kx_ldg16(const void *p)
 {
     struct kx_u4 v;
     asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+KX_DEV struct kx_u4 kx_ld16(const void *p) { return *(const struct kx_u4 *)p; }
 KX_DEV struct kx_u2 kx_ldg8(const void *p)
 {
     struct kx_u2 v;
@@ -1112,6 +1125,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         const unsigned char *q, *d, *sub, *h = 0;
@@ -1164,8 +1178,10 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 if (b0 == 0u && (!staged || nb > cap)) {
                     if (staged)
                         kx_sync();
+                    else
+                        kx_wait(); /* the first weights are on their way; x is another kernel's */
                     for (i = tid; i < 16u * m; i += 128u)
-                        (i & 1u ? hi : lo)[i >> 1] = kx_ldg16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
+                        (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
                     for (i = tid; i < m; i += 128u)
                         xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
                     for (i = tid; i < m * 8u; i += 128u)
@@ -1335,6 +1351,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
+    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         const unsigned char *q, *d, *sub, *h = 0;
@@ -1387,8 +1404,10 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                 if (b0 == 0u && (!staged || nb > cap)) {
                     if (staged)
                         kx_sync();
+                    else
+                        kx_wait(); /* the first weights are on their way; x is another kernel's */
                     for (i = tid; i < 16u * m; i += 128u)
-                        (i & 1u ? hi : lo)[i >> 1] = kx_ldg16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
+                        (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
                     for (i = tid; i < m; i += 128u)
                         xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
                     for (i = tid; i < m * 8u; i += 128u)
@@ -1899,6 +1918,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -2430,6 +2451,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -2961,6 +2984,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -3492,6 +3517,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -4024,6 +4051,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {
@@ -4557,6 +4586,8 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
+    kx_next();
+    kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
     for (int s = 0; s < 8; s++) {

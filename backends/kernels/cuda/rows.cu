@@ -288,6 +288,18 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
+/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
+ * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
+ * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
+ * turns into instructions where the device has them. What other kernels wrote is never read
+ * through kx_ldg: that cache may hold what was there before the wait. */
+#if __CUDA_ARCH__ >= 900
+#define KX_OVERLAP
+#else
+#define KX_OVERLAP "//"
+#endif
+KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
+KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -354,13 +366,14 @@ KX_DEV int kx_dp4a(kx_u a, kx_u b, int c) { return __dp4a((int)a, (int)b, c); }
 /* bytes of a,b by selector, as the PTX instruction prmt */
 KX_DEV kx_u kx_prmt(kx_u a, kx_u b, kx_u sel) { return __byte_perm(a, b, sel); }
 
-/* read-only global loads (never of memory the same launch writes) */
+/* read-only global loads of what no kernel of a step writes: weights, tables, staging */
 KX_DEV struct kx_u4 kx_ldg16(const void *p)
 {
     struct kx_u4 v;
     asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+KX_DEV struct kx_u4 kx_ld16(const void *p) { return *(const struct kx_u4 *)p; }
 KX_DEV struct kx_u2 kx_ldg8(const void *p)
 {
     struct kx_u2 v;
@@ -1230,6 +1243,8 @@ KX_DEV int kx_draw_few(const struct kx_sample *a, kx_u row, kx_u k, struct kx_sa
 KX_KERNEL(kx_quant, 128, 1, struct kx_quant, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
     struct kx_u2 q;
@@ -1251,6 +1266,7 @@ KX_KERNEL(kx_quant, 128, 1, struct kx_quant, a)
 KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
+    kx_next();
     KX_SHARED float part[2][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u;
@@ -1258,6 +1274,7 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
     float v[8], w[8], r[8];
     if (step >= k) /* a row is one block a warp: the weights stay */
         kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);
+    kx_wait();
     for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {
         const unsigned long long at = (unsigned long long)row * k;
         float f, sum = 0.0f;
@@ -1310,6 +1327,7 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 KX_KERNEL(kx_layer_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
+    kx_next();
     KX_SHARED float part[4][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u;
@@ -1323,6 +1341,7 @@ KX_KERNEL(kx_layer_norm, 1024, 1, struct kx_norm, a)
         if (a.b)
             kx_ld8(b, a.b, KX_F32, 0, kx_tid() * 8u, k);
     }
+    kx_wait();
     for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {
         const unsigned long long at = (unsigned long long)row * k;
         float mean, f, sum = 0.0f, dev = 0.0f;
@@ -1391,6 +1410,8 @@ KX_KERNEL(kx_rope, 512, 1, struct kx_rope, a)
 {
     const kx_u hd = a.head_dim;
     const kx_u heads = a.n_heads;
+    kx_next();
+    kx_wait();
     KX_SHARED float cs[256], sn[256];
     const kx_u half = hd / 2u, warps = kx_rope_warps(heads, half), row = kx_bx();
     float u[8], v[8], f = 1.0f;
@@ -1417,6 +1438,8 @@ KX_KERNEL(kx_kv_write, 128, 1, struct kx_kv_write, a)
 {
     const kx_u hd = a.kv.head_dim;
     const kx_u heads = a.kv.n_kv_heads;
+    kx_next();
+    kx_wait();
     const kx_u width = heads * hd, blocks = (width + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / (2u * blocks), vs = unit % (2u * blocks) / blocks; /* 0 = keys, 1 = values */
     const kx_u c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1442,6 +1465,8 @@ KX_KERNEL(kx_rope_kv, 512, 1, struct kx_rope_kv, a)
     const kx_u hd = a.q.head_dim;
     const kx_u heads = a.q.n_heads;
     const kx_u kv_heads = a.k.n_heads;
+    kx_next();
+    kx_wait();
     KX_SHARED float cs[256], sn[256];
     const kx_u half = hd / 2u, all = heads + kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();
     const kx_u width = kv_heads * hd, blocks = (width + 255u) / 256u;
@@ -1485,6 +1510,8 @@ KX_KERNEL(kx_rope_kv, 512, 1, struct kx_rope_kv, a)
 KX_KERNEL(kx_gather, 256, 1, struct kx_gather, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u row = kx_bx();
     float v[8];
     for (kx_u c = kx_tid() * 8u; c < k; c += 2048u) {
@@ -1499,6 +1526,8 @@ KX_KERNEL(kx_gather, 256, 1, struct kx_gather, a)
 KX_KERNEL(kx_softcap, 128, 1, struct kx_softcap, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const unsigned long long all = (unsigned long long)a.n * k, at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= all ? 0u : all - at < 8u ? (kx_u)(all - at) : 8u;
     float v[8];
@@ -1517,6 +1546,8 @@ KX_KERNEL(kx_softcap, 128, 1, struct kx_softcap, a)
 KX_KERNEL(kx_scale, 128, 1, struct kx_scale, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     const kx_u each = (k + 7u) / 8u, unit = kx_bx() * 128u + kx_tid(), row = unit / each, c = unit % each * 8u;
     const unsigned long long at = (unsigned long long)row * k, from = (unsigned long long)row * a.y_k + a.y_col;
     float v[8], y[8];
@@ -1544,6 +1575,8 @@ KX_KERNEL(kx_scale, 128, 1, struct kx_scale, a)
 KX_KERNEL(kx_pool, 256, 1, struct kx_pool, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     KX_SHARED float part[8][256];
     const kx_u blocks = (k + 255u) / 256u, seq = kx_bx() / blocks, c0 = kx_bx() % blocks * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u, slice = kx_tid() / 32u, c = c0 + kx_tid();
@@ -1596,6 +1629,8 @@ KX_KERNEL(kx_pool, 256, 1, struct kx_pool, a)
 KX_KERNEL(kx_argmax_part, 256, 1, struct kx_argmax, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     KX_SHARED struct kx_best sh[32];
     const kx_u row = kx_bx() / a.parts, part = kx_bx() % a.parts;
     const kx_u span = ((k + a.parts - 1u) / a.parts + 7u) / 8u * 8u, lo = part * span;
@@ -1620,6 +1655,8 @@ KX_KERNEL(kx_argmax_part, 256, 1, struct kx_argmax, a)
 KX_KERNEL(kx_argmax, 256, 1, struct kx_argmax, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     KX_SHARED struct kx_best sh[32];
     const kx_u row = kx_bx();
     struct kx_best b = kx_none();
@@ -1639,6 +1676,8 @@ KX_KERNEL(kx_argmax, 256, 1, struct kx_argmax, a)
 KX_KERNEL(kx_sample_part, 512, 1, struct kx_sample, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     KX_SHARED struct kx_best s[4096], shb[32];
     KX_SHARED float part[2][32];
     const kx_u pieces = KX_SAMPLE_PIECES(k), span = KX_SAMPLE_SPAN(k), list = KX_SAMPLE_LIST(k);
@@ -1686,6 +1725,8 @@ KX_KERNEL(kx_sample_part, 512, 1, struct kx_sample, a)
 KX_KERNEL(kx_sample, 1024, 1, struct kx_sample, a)
 {
     const kx_u k = a.k;
+    kx_next();
+    kx_wait();
     KX_SHARED struct kx_best s[4096], shb[32];
     KX_SHARED double sum[1024];
     KX_SHARED int sh[32];
@@ -1726,6 +1767,8 @@ KX_KERNEL(kx_sample, 1024, 1, struct kx_sample, a)
 #ifndef KX_SM80_ONLY
 KX_KERNEL(kx_convert, 128, 1, struct kx_convert, a)
 {
+    kx_next();
+    kx_wait();
     const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;
     float v[8];
@@ -1740,6 +1783,8 @@ KX_KERNEL(kx_convert, 128, 1, struct kx_convert, a)
 #ifndef KX_SM80_ONLY
 KX_KERNEL(kx_mul, 128, 1, struct kx_mul, a)
 {
+    kx_next();
+    kx_wait();
     const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;
     float v[8], w[8];
