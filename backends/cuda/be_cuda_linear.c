@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#define OWN_COLS 2048u /* measured: docs/performance.md */
 #define MAX_CMDS 8u /* quantize, and one launch per part */
 
 /* Which int8 form a format multiplies; -1: floats. */
@@ -123,7 +124,7 @@ static bool fuse_norm(struct be_cuda_ctx *c, const struct be_tensor *x, unsigned
         (a->gen == c->list.gen && a->last_use > x->cmd))
         return false;
     norm = be_cuda_args(c, x->cmd);
-    if (norm->n != n || norm->xq != 0 || norm->out != x->mem.p)
+    if (norm->n != n || norm->xq != 0 || (norm->w2 ? norm->out2 : norm->out) != x->mem.p)
         return false;
     norm->xq = at.xq;
     norm->xd = at.xd;
@@ -132,8 +133,9 @@ static bool fuse_norm(struct be_cuda_ctx *c, const struct be_tensor *x, unsigned
     return true;
 }
 
+/* own: the kernel that takes the row can make its int8 form: *out is then empty. */
 static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsigned enc, uint32_t n,
-                        struct act_at *out, struct rc_err *err)
+                        bool own, struct act_at *out, struct rc_err *err)
 {
     struct be_cuda_act *a = &c->act[enc];
     struct act_at at = act_at(c, enc, n, x->n_cols);
@@ -156,9 +158,13 @@ static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsign
         c->ks.fused++;
         return RC_OK;
     }
-    if (fuse_norm(c, x, enc, n, at))
+    if (fuse_norm(c, x, enc, n, at)) {
         c->ks.fused++;
-    else if ((rc = be_cuda_push(c, c->k[BE_CK_QUANT], &q, err)) != RC_OK)
+    } else if (own && !c->no_fuse) {
+        *out = (struct act_at){0, 0, 0};
+        c->ks.fused++;
+        return RC_OK;
+    } else if ((rc = be_cuda_push(c, c->k[BE_CK_QUANT], &q, err)) != RC_OK)
         return rc;
     a->x = x;
     a->version = x->version;
@@ -232,7 +238,11 @@ static enum rc launch(struct be_cuda_ctx *c, const struct be_linear_args *a, con
     enum rc rc;
 
     if (enc >= 0) {
-        if ((rc = quantize(c, a->x, (unsigned)enc, a->n, &at, err)) != RC_OK)
+        /* one short row of a single launch: making its int8 form in every block costs less than a
+         * launch for it */
+        if ((rc = quantize(c, a->x, (unsigned)enc, a->n,
+                           a->n == 1 && n_parts == a->n_parts && a->x->n_cols <= OWN_COLS, &at,
+                           err)) != RC_OK)
             return rc;
         k.xq = at.xq;
         k.xd = at.xd;

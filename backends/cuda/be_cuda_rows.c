@@ -127,6 +127,35 @@ static struct kx_norm norm_args(const struct be_cuda_ctx *c, const struct be_ten
                             .eps = eps};
 }
 
+/* The command before is the norm that wrote x, and nothing has been added to it. */
+static struct kx_norm *norm_before(struct be_cuda_ctx *c, const struct be_tensor *x, uint32_t n)
+{
+    struct kx_norm *before;
+
+    if (c->no_fuse || c->list.n == 0 || x->gen != c->list.gen || x->cmd != c->list.n - 1 ||
+        c->list.cmd[x->cmd].fn != c->k[BE_CK_RMS_NORM])
+        return NULL;
+    before = be_cuda_args(c, x->cmd);
+    return before->out == x->mem.p && before->n == n && !before->xq && !before->w2 ? before : NULL;
+}
+
+/* A norm of what a norm has just written: both become one. */
+static bool fuse_norms(struct be_cuda_ctx *c, const struct be_rms_norm_args *a)
+{
+    struct kx_norm *first = norm_before(c, a->x, a->n);
+
+    if (!first || a->add || a->out == a->x || a->x->n_cols > KX_NORM_TWICE ||
+        a->x->n_cols % 8 != 0 || a->out->mem.p == first->x || a->out->mem.p == first->add)
+        return false;
+    first->w2 = a->w->vec.p;
+    first->out2 = a->out->mem.p;
+    first->out2_t = out_type(c, a->out, NULL, NULL);
+    first->eps2 = a->eps;
+    be_cuda_wrote(c, a->out, first->out2_t);
+    c->ks.fused++;
+    return true;
+}
+
 enum rc be_cuda_rms_norm(struct be_ctx *ctx, const struct be_rms_norm_args *a, struct rc_err *err)
 {
     struct be_cuda_ctx *c = be_cuda(ctx);
@@ -141,6 +170,8 @@ enum rc be_cuda_rms_norm(struct be_ctx *ctx, const struct be_rms_norm_args *a, s
         (rc = be_cuda_check_vec(a->w, "rms_norm", "w", a->x->n_cols, err)) != RC_OK ||
         (rc = be_cuda_room(c, 1, 0, "rms_norm", err)) != RC_OK || a->n == 0)
         return rc;
+    if (fuse_norms(c, a))
+        return RC_OK;
     k = norm_args(c, a->x, a->add, a->w, NULL, a->out, a->n, a->eps);
     if ((rc = be_cuda_push(c, c->k[BE_CK_RMS_NORM], &k, err)) == RC_OK)
         be_cuda_wrote(c, a->out, k.out_t);
@@ -256,24 +287,33 @@ enum rc be_cuda_rope(struct be_ctx *ctx, const struct be_rope_args *a, struct rc
     return rc;
 }
 
-/* The two commands before are the ropes of q and of this k: all three become one. */
-static bool fuse_rope(struct be_cuda_ctx *c, const struct kx_kv_write *w, const struct be_tensor *v,
-                      struct kx_rope_kv *out)
+/* The two commands before are the ropes of q and of this k, and maybe the one before those is the
+ * norm of v: all become one. Returns how many are to go, 0: nothing is fused. */
+static uint32_t fuse_rope(struct be_cuda_ctx *c, const struct kx_kv_write *w,
+                          const struct be_tensor *v, struct kx_rope_kv *out)
 {
+    const struct kx_rope *n;
     const struct be_cuda_cmd *m = c->list.cmd + c->list.n;
     const struct kx_rope *q, *k;
 
     if (c->no_fuse || c->list.n < 2 || m[-1].fn != c->k[BE_CK_ROPE] || m[-2].fn != c->k[BE_CK_ROPE])
-        return false;
+        return 0;
     q = be_cuda_args(c, c->list.n - 2);
     k = be_cuda_args(c, c->list.n - 1);
     if (k->x != w->k || q->x == k->x || q->x == v->mem.p || q->n != k->n || k->n != w->n ||
         q->pos != k->pos || q->freq != k->freq || q->head_dim != k->head_dim ||
         k->head_dim != w->kv.head_dim || k->n_heads != w->kv.n_kv_heads || q->x_t != k->x_t ||
         k->x_t != w->x_t)
-        return false;
+        return 0;
     *out = (struct kx_rope_kv){.q = *q, .k = *k, .w = *w};
-    return true;
+    if (c->list.n < 3 || m[-3].fn != c->k[BE_CK_ROPE])
+        return 2;
+    n = be_cuda_args(c, c->list.n - 3);
+    if (n->x != w->v || n->freq || n->n != k->n || n->n_heads != k->n_heads ||
+        n->head_dim != k->head_dim || n->x_t != k->x_t)
+        return 2;
+    out->v = *n;
+    return 3;
 }
 
 enum rc be_cuda_check_seqs(const struct be_seq *seqs, uint32_t n_seqs, const struct be_tensor *t,
@@ -305,6 +345,7 @@ static enum rc write_run(struct be_cuda_ctx *c, const struct be_kv_write_args *a
     struct be_cuda_tab *tab = NULL;
     struct kx_kv_write k;
     struct kx_rope_kv both;
+    uint32_t fused;
     cu_ptr row_seq = 0;
     enum rc rc;
 
@@ -320,10 +361,10 @@ static enum rc write_run(struct be_cuda_ctx *c, const struct be_kv_write_args *a
                              .row_seq = row_seq,
                              .n = tab->n_rows,
                              .x_t = a->k->type};
-    if (!fuse_rope(c, &k, a->v, &both))
+    if ((fused = fuse_rope(c, &k, a->v, &both)) == 0)
         return be_cuda_push(c, c->k[BE_CK_KV_WRITE], &k, err);
-    be_cuda_pop(c, 2);
-    c->ks.fused += 2;
+    be_cuda_pop(c, fused);
+    c->ks.fused += fused;
     return be_cuda_push(c, c->k[BE_CK_ROPE_KV], &both, err);
 }
 
@@ -417,6 +458,32 @@ enum rc be_cuda_softcap(struct be_ctx *ctx, const struct be_softcap_args *a, str
     return rc;
 }
 
+/* What has just been written by a norm, or by a mat-vec of one part, is scaled as it is written. */
+static bool fuse_scale(struct be_cuda_ctx *c, const struct be_scale_args *a)
+{
+    struct kx_norm *norm = a->y ? NULL : norm_before(c, a->x, a->n);
+    struct be_cuda_cmd *m = c->list.cmd + c->list.n - 1;
+    struct kx_linear *p;
+
+    if (norm && norm->scale == 0 && a->scale != 0) {
+        norm->scale = a->scale;
+    } else {
+        if (c->no_fuse || !a->y || a->n != 1 || a->x->gen != c->list.gen ||
+            a->x->cmd != c->list.n - 1 || m->fn->e->desc.op != BE_KOP_LINEAR ||
+            m->fn->e->desc.rows_class != BE_KROWS_1 || m->fn->e->desc.epi == BE_EPI_GEGLU)
+            return false;
+        p = be_cuda_args(c, a->x->cmd);
+        if (p->n_parts != 1 || p->mul || p->epi == KX_EPI_ADD || p->out[0] != a->x->mem.p)
+            return false;
+        p->mul = a->y->mem.p + (uint64_t)a->y_col * (a->y->type == KX_F16 ? 2 : 4);
+        p->mul_t = a->y->type;
+        p->mul_scale = a->scale;
+    }
+    a->x->version++; /* as be_cuda_wrote */
+    c->ks.fused++;
+    return true;
+}
+
 enum rc be_cuda_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct rc_err *err)
 {
     struct be_cuda_ctx *c = be_cuda(ctx);
@@ -434,6 +501,8 @@ enum rc be_cuda_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct 
                        a->y->n_cols, a->x->n_cols);
     if ((rc = be_cuda_room(c, 1, 0, "scale", err)) != RC_OK || a->n == 0)
         return rc;
+    if (fuse_scale(c, a))
+        return RC_OK;
     k = (struct kx_scale){.x = a->x->mem.p,
                           .y = a->y ? a->y->mem.p : 0,
                           .n = a->n,

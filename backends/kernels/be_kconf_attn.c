@@ -222,8 +222,9 @@ static uint32_t kv_write_variants(const struct be_kentry *e)
     return 2 * kv_types(&e->desc) * kc_type_count(e->desc.act);
 }
 
-/* The kx_kv_write at byte offset `at`; k_also: its keys are in that buffer already (or -1). */
-static void kv_write_at(struct kc_case *c, size_t at, int k_also)
+/* The kx_kv_write at byte offset `at`; k_also, v_also: its keys and values are in those buffers
+ * already (or -1). */
+static void kv_write_at(struct kc_case *c, size_t at, int k_also, int v_also)
 {
     struct kx_kv_write *a = (struct kx_kv_write *)(void *)(c->args + at);
     uint32_t width = c->s.kv_heads * c->s.head_dim, v = c->variant / 2, bufs[2], *row_seq;
@@ -241,7 +242,10 @@ static void kv_write_at(struct kc_case *c, size_t at, int k_also)
         kc_bind_also(c, at + AT(kx_kv_write, k), (uint32_t)k_also, 0);
     else
         kc_tensor(c, at + AT(kx_kv_write, k), a->x_t, a->n, width, KC_IN);
-    kc_tensor(c, at + AT(kx_kv_write, v), a->x_t, a->n, width, KC_IN);
+    if (v_also >= 0)
+        kc_bind_also(c, at + AT(kx_kv_write, v), (uint32_t)v_also, 0);
+    else
+        kc_tensor(c, at + AT(kx_kv_write, v), a->x_t, a->n, width, KC_IN);
     put_pass(c, &p, at + AT(kx_kv_write, seqs), at + AT(kx_kv_write, pages));
     row_seq = kc_data(c, kc_add(c, at + AT(kx_kv_write, row_seq), a->n, KC_I32, KC_IN));
     for (uint32_t i = 0; row_seq && i < p.n_seqs; i++)
@@ -254,7 +258,7 @@ static void kv_write_at(struct kc_case *c, size_t at, int k_also)
 
 static void kv_write_build(struct kc_case *c)
 {
-    kv_write_at(c, 0, -1);
+    kv_write_at(c, 0, -1, -1);
 }
 
 /* Rotation of queries and keys, and the write of the turned keys, in one kernel. */
@@ -264,11 +268,15 @@ static void rope_kv_build(struct kc_case *c)
     uint32_t type = kc_type_at(d->act, c->variant / 2 / kv_types(d));
     uint32_t kind = c->variant % KC_ROPE_KINDS;
     uint32_t k;
+    int v = -1;
 
     kc_rope(c, AT(kx_rope_kv, q), -1, kind, type, c->s.rows, c->s.q_heads, c->s.head_dim);
     k = kc_rope(c, AT(kx_rope_kv, k), AT(kx_rope_kv, q), kind, type, c->s.rows, c->s.kv_heads,
                 c->s.head_dim);
-    kv_write_at(c, AT(kx_rope_kv, w), (int)k);
+    if (c->variant / 2 % 2) /* values have a norm too */
+        v = (int)kc_rope(c, AT(kx_rope_kv, v), AT(kx_rope_kv, v), KC_ROPE_NORM, type, c->s.rows,
+                         c->s.kv_heads, c->s.head_dim);
+    kv_write_at(c, AT(kx_rope_kv, w), (int)k, v);
 }
 
 static uint64_t work_kv_write(const struct kc_shape *s)

@@ -129,6 +129,7 @@ static void linear_build(struct kc_case *c)
     const struct be_kdesc *d = &c->e->desc;
     struct kx_linear *a = ARGS(c, kx_linear);
     uint32_t v = c->variant, bias;
+    bool own = false;
 
     a->epi = d->epi == 0xff ? v % 4 : d->epi;
     v /= epi_count(d);
@@ -147,6 +148,12 @@ static void linear_build(struct kc_case *c)
             c->reach_rows = a->n;
             c->reach_cols = a->k;
         }
+    } else if (d->rows_class == BE_KROWS_1 && (c->variant + c->variant / 4) % 2) {
+        /* the kernel makes the codes itself */
+        c->reach_buf = kc_tensor(c, AT(kx_linear, x), a->x_t, a->n, a->k, KC_IN);
+        c->reach_rows = a->n;
+        c->reach_cols = a->k;
+        own = true;
     } else {
         bool kq = be_dtype_block((enum be_dtype)d->wfmt) == 256;
 
@@ -178,7 +185,15 @@ static void linear_build(struct kc_case *c)
         else
             kc_add(c, AT(kx_linear, out[i]), (size_t)a->n * n, kc_elem_of(a->out_t), KC_OUT);
     }
-    SAY(c, "%s, %u part(s)%s, %s to %s", names[a->epi], a->n_parts, bias ? ", bias" : "",
+    if (d->rows_class == BE_KROWS_1 && a->n_parts == 1 && c->variant % 3 == 0) {
+        a->mul_t = a->out_t;
+        a->mul_scale = 0.75f;
+        kc_fill_plain(
+            c, kc_data(c, kc_add(c, AT(kx_linear, mul), a->n_out[0], kc_elem_of(a->mul_t), KC_IN)),
+            a->mul_t, 1, a->n_out[0], 1);
+    }
+    SAY(c, "%s%s%s, %u part(s)%s, %s to %s", names[a->epi], a->mul ? ", times a row" : "",
+        own ? ", codes of its own" : "", a->n_parts, bias ? ", bias" : "",
         a->x_t == KX_F16 ? "f16" : "f32", a->out_t == KX_F16 ? "f16" : "f32");
 }
 

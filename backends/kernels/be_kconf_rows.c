@@ -114,13 +114,16 @@ enum { ADD_NONE, ADD_OTHER, ADD_IS_OUT, X_IS_OUT, ADD_KINDS };
 
 /* Outputs of a norm: the row as a tensor, as int8, as both (layer norm: a tensor). */
 enum { OUT_TENSOR, OUT_BOTH, OUT_CODES, OUT_KINDS };
+#define NORM_TWICE \
+    4u /* cases of a scale, a second norm, both; each in both types, half with int8 */
 
 static uint32_t norm_variants(const struct be_kentry *e)
 {
     uint32_t n = ADD_KINDS * kc_type_count(e->desc.act);
 
-    return e->desc.op == BE_KOP_RMS_NORM && e->desc.out == BE_KACT_ANY ? n + 2 * (OUT_KINDS - 1)
-                                                                       : n;
+    return e->desc.op == BE_KOP_RMS_NORM && e->desc.out == BE_KACT_ANY
+               ? n + 2 * (OUT_KINDS - 1) + 2 * NORM_TWICE
+               : n;
 }
 
 static void norm_build(struct kc_case *c)
@@ -128,7 +131,8 @@ static void norm_build(struct kc_case *c)
     static const char *const words[] = {"", " + add", " + add into add", " into x"};
     const struct be_kdesc *d = &c->e->desc;
     struct kx_norm *a = ARGS(c, kx_norm);
-    uint32_t base = ADD_KINDS * kc_type_count(d->act), add, b, kind = OUT_TENSOR, block = 1;
+    uint32_t base = ADD_KINDS * kc_type_count(d->act), add, b, kind = OUT_TENSOR, block = 1, twice;
+    bool two = false;
 
     a->n = c->s.rows;
     a->k = c->s.k;
@@ -137,6 +141,14 @@ static void norm_build(struct kc_case *c)
         a->x_t = kc_type_at(d->act, c->variant / ADD_KINDS);
         if (d->out == BE_KACT_Q8_0 || d->out == BE_KACT_Q8_K)
             kind = OUT_BOTH;
+    } else if (c->variant >= base + 2 * (OUT_KINDS - 1)) {
+        twice = c->variant - base - 2 * (OUT_KINDS - 1);
+        a->x_t = kc_type_at(d->act, twice / NORM_TWICE);
+        twice %= NORM_TWICE;
+        add = twice % 2 ? ADD_OTHER : ADD_IS_OUT;
+        kind = twice < 2 ? OUT_TENSOR : OUT_BOTH;
+        a->scale = twice != 1 ? 0.625f : 0;
+        two = twice > 0 && a->k <= KX_NORM_TWICE;
     } else { /* with int8: both encodings, with and without the tensor */
         add = c->variant % 2 ? ADD_OTHER : ADD_NONE;
         a->x_t = kc_type_at(d->act, c->variant / 2);
@@ -168,9 +180,17 @@ static void norm_build(struct kc_case *c)
     }
     if ((add == ADD_NONE || add == ADD_OTHER) && kind != OUT_CODES)
         kc_add(c, AT(kx_norm, out), (size_t)a->n * a->k, kc_elem_of(a->out_t), KC_OUT);
+    if (two && a->k <= KX_NORM_TWICE) {
+        a->eps2 = 1e-5f;
+        a->out2_t = a->out_t;
+        kc_fill_plain(c, kc_data(c, kc_add(c, AT(kx_norm, w2), a->k, KC_F32, KC_IN)), KX_F32, 1,
+                      a->k, 1);
+        kc_add(c, AT(kx_norm, out2), (size_t)a->n * a->k, kc_elem_of(a->out2_t), KC_OUT);
+    }
     if (kind != OUT_TENSOR)
         add_codes(c, AT(kx_norm, xq), AT(kx_norm, xd), AT(kx_norm, xs), a->enc, a->n, a->k);
-    SAY(c, "%s%s%s", type_name(a->x_t), words[add],
+    SAY(c, "%s%s%s%s%s", type_name(a->x_t), words[add], a->scale != 0 ? ", scaled" : "",
+        a->w2 ? ", twice" : "",
         kind == OUT_TENSOR ? ""
         : block == 256     ? ", Q8_K"
                            : ", Q8_0");

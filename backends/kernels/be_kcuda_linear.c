@@ -35,6 +35,7 @@ static void word(struct be_ktext *out, const char *name, uint32_t v, const char 
 enum rc be_klin_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
     const struct be_klin_fmt *f = NULL;
+    enum rc rc;
 
     for (uint32_t i = 0; i < be_kfam_linear.count() && !f; i++)
         if (strcmp(be_kfam_linear.at(i)->lib, lib) == 0)
@@ -48,6 +49,8 @@ enum rc be_klin_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *e
     word(out, "SUPER", f->cls == BE_KLC_256, "");
     word(out, "BF16", f->dtype == BE_BF16, "");
     be_ktext_add(out, "#define KXL_CAT_(a, b) a##b\n#define KXL_CAT(a, b) KXL_CAT_(a, b)\n");
+    if (f->cls != BE_KLC_FLOAT && (rc = text(out, "kx_q8.cu", err)) != RC_OK)
+        return rc;
     return text(out, "kx_linear_lib.cu", err);
 }
 

@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "be_kart_impl.h"
 #include "be_kcuda_rows_text.h"
 
 /* clang-format off */
@@ -101,8 +102,6 @@ static const char lib_common[] =
     "}\n";
 
 static const char lib_rows[] =
-    "#define KX_FLT_MAX 3.402823466e+38f\n"
-    "\n"
     "/* What a tensor of type t would hold. */\n"
     "KX_DEV void kx_round8(float *v, kx_u t)\n"
     "{\n"
@@ -141,78 +140,6 @@ static const char lib_rows[] =
     "KX_DEV float kx_inv_rms(float sum, kx_u k, float eps)\n"
     "{\n"
     "    return kx_div(1.0f, kx_sqrt(kx_div(sum, (float)k) + eps));\n"
-    "}\n"
-    "KX_DEV struct kx_u2 kx_pack8(const int *c)\n"
-    "{\n"
-    "    struct kx_u2 q;\n"
-    "    q.x = ((kx_u)c[0] & 255u) | ((kx_u)c[1] & 255u) << 8 | ((kx_u)c[2] & 255u) << 16 | (kx_u)c[3] << 24;\n"
-    "    q.y = ((kx_u)c[4] & 255u) | ((kx_u)c[5] & 255u) << 8 | ((kx_u)c[6] & 255u) << 16 | (kx_u)c[7] << 24;\n"
-    "    return q;\n"
-    "}\n"
-    "/* Four lanes hold a block of 32 (be_cpu_refq.c, block_q8_0): a lane's codes, the block's scale\n"
-    " * and sum of codes. */\n"
-    "KX_DEV void kx_q8_0(const float *v, struct kx_u2 *q, float *d, int *s)\n"
-    "{\n"
-    "    float m = 0.0f, id;\n"
-    "    int c[8], bad;\n"
-    "    KX_UNROLL\n"
-    "    for (int i = 0; i < 8; i++)\n"
-    "        m = kx_abs(v[i]) <= KX_FLT_MAX ? kx_max(m, kx_abs(v[i])) : kx_i2f_bits(0x7f800000);\n"
-    "    m = kx_max(m, kx_shfl_xor_f(m, 1));\n"
-    "    m = kx_max(m, kx_shfl_xor_f(m, 2));\n"
-    "    bad = !(m <= KX_FLT_MAX);\n"
-    "    m = kx_div(m, 127.0f);\n"
-    "    id = m != 0.0f ? kx_div(1.0f, m) : 0.0f;\n"
-    "    if (!(id <= KX_FLT_MAX))\n"
-    "        id = 0.0f;\n"
-    "    *s = 0;\n"
-    "    KX_UNROLL\n"
-    "    for (int i = 0; i < 8; i++) {\n"
-    "        c[i] = (int)kx_round_away(bad ? 0.0f : v[i] * id);\n"
-    "        *s += c[i];\n"
-    "    }\n"
-    "    *s += kx_shfl_xor_i(*s, 1);\n"
-    "    *s += kx_shfl_xor_i(*s, 2);\n"
-    "    *q = kx_pack8(c);\n"
-    "    *d = bad ? kx_i2f_bits(0x7fc00000) : kx_h2f(kx_f2h(m));\n"
-    "}\n"
-    "/* A warp holds a block of 256 (block_q8_k); *s as above, of 32 columns. */\n"
-    "KX_DEV void kx_q8_k(const float *v, struct kx_u2 *q, float *d, int *s)\n"
-    "{\n"
-    "    float m = 0.0f, w, big = 0.0f, is;\n"
-    "    int c[8], bad = 0, dead;\n"
-    "    kx_u who;\n"
-    "    KX_UNROLL\n"
-    "    for (int i = 0; i < 8; i++) {\n"
-    "        if (!(kx_abs(v[i]) <= KX_FLT_MAX))\n"
-    "            bad = 1;\n"
-    "        else if (kx_abs(v[i]) > m) {\n"
-    "            m = kx_abs(v[i]);\n"
-    "            big = v[i];\n"
-    "        }\n"
-    "    }\n"
-    "    w = bad ? kx_i2f_bits(0x7f800000) : m;\n"
-    "    w = kx_max(w, kx_shfl_xor_f(w, 16));\n"
-    "    w = kx_max(w, kx_shfl_xor_f(w, 8));\n"
-    "    w = kx_max(w, kx_shfl_xor_f(w, 4));\n"
-    "    w = kx_max(w, kx_shfl_xor_f(w, 2));\n"
-    "    w = kx_max(w, kx_shfl_xor_f(w, 1));\n"
-    "    bad = !(w <= KX_FLT_MAX);\n"
-    "    who = kx_ballot(m == w);\n"
-    "    big = kx_shfl_f(big, kx_popc((who & (0u - who)) - 1u) & 31);\n"
-    "    is = kx_div(-127.0f, big);\n"
-    "    dead = bad || w == 0.0f || !(kx_abs(is) <= KX_FLT_MAX);\n"
-    "    *s = 0;\n"
-    "    KX_UNROLL\n"
-    "    for (int i = 0; i < 8; i++) {\n"
-    "        const int r = kx_rint(dead ? 0.0f : is * v[i]);\n"
-    "        c[i] = r > 127 ? 127 : r;\n"
-    "        *s += c[i];\n"
-    "    }\n"
-    "    *s += kx_shfl_xor_i(*s, 1);\n"
-    "    *s += kx_shfl_xor_i(*s, 2);\n"
-    "    *q = kx_pack8(c);\n"
-    "    *d = bad ? kx_i2f_bits(0x7fc00000) : dead ? 0.0f : kx_div(1.0f, is);\n"
     "}\n"
     "/* Columns c .. c + 7 of row as int8. */\n"
     "KX_DEV void kx_q8_st(const struct kx_u2 q, float d, int s, kx_u enc, kx_p xq, kx_p xd, kx_p xs, kx_u row, kx_u c, kx_u k)\n"
@@ -761,11 +688,18 @@ static const char *const arg_types[BE_KROW_COUNT] = {
 
 enum rc be_krow_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
+    const struct be_kart_file *q8 = be_kart_file_find(be_kart_files, "kx_q8.cu");
     bool embeds = strcmp(lib, "embed") == 0;
 
     if (!embeds && strcmp(lib, "rows") != 0)
         return rc_fail(err, RC_INTERNAL, "library '%s' is none of family rows", lib);
-    be_ktext_add(out, "\n%s%s", lib_common, embeds ? lib_embed : lib_rows);
+    if (!q8)
+        return rc_fail_what(err, RC_INTERNAL, "kx_q8.cu",
+                            "'kx_q8.cu' is not embedded in this build");
+    be_ktext_add(out, "\n%s", lib_common);
+    if (!embeds)
+        be_ktext_add(out, "%.*s", (int)q8->art.n_bytes, q8->art.data);
+    be_ktext_add(out, "%s", embeds ? lib_embed : lib_rows);
     return RC_OK;
 }
 

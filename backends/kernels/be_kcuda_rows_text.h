@@ -33,13 +33,16 @@ static const struct be_krow_step quant_steps[] = {
 
 static const struct be_krow_step rms_norm_steps[] = {
     {BE_KN_GRID,
-        "    KX_SHARED float part[2][32];\n"
+        "    KX_SHARED float part[4][32];\n"
         "    const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;\n"
         "    const kx_u lane8 = kx_tid() % 32u * 8u;\n"
         "    kx_u turn = 0u;\n"
-        "    float v[8], w[8], r[8];\n"
-        "    if (step >= k) /* a row is one block a warp: the weights stay */\n"
+        "    float v[8], w[8], r[8], w2[8];\n"
+        "    if (step >= k) { /* a row is one block a warp: the weights stay */\n"
         "        kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "        if (a.w2)\n"
+        "            kx_ld8(w2, a.w2, KX_F32, 0, kx_tid() * 8u, k);\n"
+        "    }\n"
         "    kx_wait();\n"
         "    for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {\n"
         "        const unsigned long long at = (unsigned long long)row * k;\n"
@@ -53,8 +56,7 @@ static const struct be_krow_step rms_norm_steps[] = {
         "            sum = kx_sq8(v, sum);\n"
         "        }\n"},
     {BE_KN_REDUCE,
-        "        f = kx_inv_rms(kx_block_sum(sum, part[turn], warps), k, a.eps);\n"
-        "        turn = 1u - turn;\n"},
+        "        f = kx_inv_rms(kx_block_sum(sum, part[turn], warps), k, a.eps);\n"},
     {BE_KN_LOOP,
         "        for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {\n"},
     {BE_KN_LOAD_ACT,
@@ -78,15 +80,38 @@ static const struct be_krow_step rms_norm_steps[] = {
         "                for (int i = 0; i < 8; i++)\n"
         "                    v[i] = r[i] + v[i];\n"
         "            }\n"},
+    {BE_KN_SCALE,
+        "            if (a.scale != 0.0f) {\n"
+        "                kx_round8(v, a.out_t);\n"
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = v[i] * a.scale;\n"
+        "            }\n"},
     {BE_KN_STORE,
         "            if (a.out)\n"
         "                kx_st8(v, a.out, a.out_t, at, c, k);\n"},
+    {BE_KN_REDUCE,
+        "            if (a.w2) { /* step >= k: every thread is here once */\n"
+        "                kx_round8(v, a.out_t);\n"
+        "                f = kx_inv_rms(kx_block_sum(kx_sq8(v, 0.0f), part[2u + turn], warps), k, a.eps2);\n"},
+    {BE_KN_RMS_SCALE,
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = v[i] * f;\n"},
+    {BE_KN_MUL,
+        "                KX_UNROLL\n"
+        "                for (int i = 0; i < 8; i++)\n"
+        "                    v[i] = v[i] * w2[i];\n"},
+    {BE_KN_STORE,
+        "                if (a.out2)\n"
+        "                    kx_st8(v, a.out2, a.out2_t, at, c, k);\n"
+        "            }\n"},
     {BE_KN_QUANT_ACT,
         "            if (a.xq) {\n"
         "                struct kx_u2 q;\n"
         "                float d;\n"
         "                int s;\n"
-        "                kx_round8(v, a.out_t);\n"
+        "                kx_round8(v, a.w2 ? a.out2_t : a.out_t);\n"
         "                if (a.enc == KX_ENC_Q8_0)\n"
         "                    kx_q8_0(v, &q, &d, &s);\n"},
     {BE_KN_QUANT_ACT,
@@ -96,6 +121,7 @@ static const struct be_krow_step rms_norm_steps[] = {
         "                kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);\n"
         "            }\n"
         "        }\n"
+        "        turn = 1u - turn;\n"
         "    }\n"},
 };
 
@@ -245,29 +271,29 @@ static const struct be_krow_step kv_write_steps[] = {
 static const struct be_krow_step rope_kv_steps[] = {
     {BE_KN_GRID,
         "    KX_SHARED float cs[256], sn[256];\n"
-        "    const kx_u half = hd / 2u, all = heads + kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();\n"
+        "    const kx_u half = hd / 2u, all = heads + (a.v.x ? 2u : 1u) * kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();\n"
         "    const kx_u width = kv_heads * hd, blocks = (width + 255u) / 256u;\n"
         "    float u[8], v[8], f = 1.0f;\n"
         "    if (a.q.freq)\n"
         "        kx_rope_angles(cs, sn, a.q.pos, a.q.freq, row, half, warps * 32u);\n"
         "    kx_sync();\n"
         "    for (kx_u h = kx_tid() / 32u; h < all; h += warps) {\n"
-        "        const int is_q = h < heads;\n"
-        "        const kx_p x = is_q ? a.q.x : a.k.x, w = is_q ? a.q.w : a.k.w;\n"
-        "        const kx_u x_t = is_q ? a.q.x_t : a.k.x_t;\n"
-        "        const unsigned long long at = (is_q ? (unsigned long long)row * heads + h : (unsigned long long)row * kv_heads + (h - heads)) * hd;\n"},
+        "        const int is_q = h < heads, is_v = h >= heads + kv_heads;\n"
+        "        const kx_p x = is_q ? a.q.x : is_v ? a.v.x : a.k.x, w = is_q ? a.q.w : is_v ? a.v.w : a.k.w;\n"
+        "        const kx_u x_t = is_q ? a.q.x_t : is_v ? a.v.x_t : a.k.x_t;\n"
+        "        const unsigned long long at = (is_q ? (unsigned long long)row * heads + h : (unsigned long long)row * kv_heads + (h - heads - (is_v ? kv_heads : 0u))) * hd;\n"},
     {BE_KN_LOOP,
      ""},
     {BE_KN_LOAD_ACT,
         "        kx_head_ld(u, v, x, x_t, at, half);\n"},
     {BE_KN_REDUCE,
         "        if (w)\n"
-        "            f = kx_inv_rms(kx_head_sq(u, v), hd, is_q ? a.q.eps : a.k.eps);\n"},
+        "            f = kx_inv_rms(kx_head_sq(u, v), hd, is_q ? a.q.eps : is_v ? a.v.eps : a.k.eps);\n"},
     {BE_KN_RMS_SCALE,
         "        if (w)\n"
         "            kx_head_scale(u, v, f, w, half);\n"},
     {BE_KN_ROPE,
-        "        if (a.q.freq)\n"
+        "        if (a.q.freq && !is_v)\n"
         "            kx_head_turn(u, v, cs, sn, half);\n"},
     {BE_KN_STORE,
         "        kx_head_st(u, v, x, x_t, at, half);\n"

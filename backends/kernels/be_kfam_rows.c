@@ -73,7 +73,8 @@ static void grid_rope_kv(const struct be_kentry *e, const void *args, struct be_
 {
     const struct kx_rope_kv *a = args;
 
-    grid_of(out, a->q.n, 32 * be_krow_rope_warps(a->q.n_heads + a->k.n_heads, a->q.head_dim));
+    grid_of(out, a->q.n,
+            32 * be_krow_rope_warps(a->q.n_heads + (a->v.x ? 2 : 1) * a->k.n_heads, a->q.head_dim));
 }
 
 static void grid_gather(const struct be_kentry *e, const void *args, struct be_kgrid *out)
@@ -165,7 +166,7 @@ static void grid_embed(const struct be_kentry *e, const void *args, struct be_kg
 
 /* what differs from kernel to kernel: shared bytes, then parts of the descriptor */
 #define PARTS_QUANT 0, .act = BE_KACT_ANY, .k = COLS(32)
-#define PARTS_RMS_NORM 256, .act = BE_KACT_ANY, .k = COLS(1)
+#define PARTS_RMS_NORM 512, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_LAYER_NORM 512, .act = BE_KACT_ANY, .k = COLS(1)
 #define PARTS_ROPE \
     2048, .act = BE_KACT_ANY, .head_dim = DIM(2, KX_ROPE_HEAD, 2), .q_heads = DIM(1, 4096, 1)
@@ -253,10 +254,15 @@ static const struct be_knode rms_norm[] = {
     N(RMS_SCALE, 2, 3, 1, 2, 0, 0, 0),
     N(MUL, 2, 3, 3, 3, 0, 0, 0), /* by the weight vector */
     N(ADD_RES, 2, 3, 3, 0, 0, 0, 0),
+    N(SCALE, 2, 3, 3, 0, 0, 0, 0),
     N(STORE, 2, 0, 3, 0, 0, BE_KACT_ANY, 0),
+    N(REDUCE, 2, 5, 3, 0, 0, BE_KR_SUM_SQ, BE_KA_K), /* the second norm, where one is asked for */
+    N(RMS_SCALE, 2, 3, 3, 5, 0, 0, 0),
+    N(MUL, 2, 3, 3, 3, 0, 0, 0),
+    N(STORE, 2, 0, 3, 0, 0, BE_KACT_ANY, 1),
     N(QUANT_ACT, 2, 4, 3, 0, 0, KX_ENC_Q8_0, 0),
     N(QUANT_ACT, 2, 4, 3, 0, 0, KX_ENC_Q8_K, 0),
-    N(STORE, 2, 0, 4, 0, 0, BE_KACT_ANY, 1),
+    N(STORE, 2, 0, 4, 0, 0, BE_KACT_ANY, 2),
 };
 
 static const struct be_knode layer_norm[] = {
@@ -349,9 +355,12 @@ static const struct be_knode softcap[] = {
 
 /* a unit: eight columns of a row */
 static const struct be_knode scale[] = {
-    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),     N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
-    N(LOAD_ACT, 1, 2, 0, 0, 0, BE_KACT_ANY, 0), N(SCALE, 1, 2, 2, 0, 0, 0, 0),
-    N(MUL, 1, 3, 1, 2, 0, 0, 0),                N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
+    N(GRID, 0, 0, 0, 0, 0, BE_KU_BLOCK, 0),
+    N(LOAD_ACT, 1, 1, 0, 0, 0, BE_KACT_ANY, 0),
+    N(LOAD_ACT, 1, 2, 0, 0, 0, BE_KACT_ANY, 0),
+    N(SCALE, 1, 2, 2, 0, 0, 0, 0),
+    N(MUL, 1, 3, 1, 2, 0, 0, 0),
+    N(STORE, 1, 0, 3, 0, 0, BE_KACT_ANY, 0),
 };
 
 /* a unit: a piece of KX_SAMPLE_SPAN columns; SAMPLE: its mass and its best, in order */

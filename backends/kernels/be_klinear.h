@@ -26,6 +26,7 @@ const struct be_klin_fmt *be_klin_fmt_get(uint32_t dtype);
 
 /* Columns of the row that a mat-vec stages at a time. */
 #define BE_KLIN_MV_CODES 16384u
+#define BE_KLIN_MV_WIDE 4u /* blocks of a tile of few columns */
 #define BE_KLIN_MV_FLOATS 4096u
 #define BE_KLIN_EXT_FLOATS 1024u
 

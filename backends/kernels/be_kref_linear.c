@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "be_kref.h"
+#include "be_kref_rows.h"
 
 #define N_VALUES 16
 
@@ -223,6 +224,10 @@ static enum rc node(struct walk *w, const struct be_knode *n, struct rc_err *err
         return RC_OK;
     case BE_KN_STORE:
         kx_act_put(a->out[w->part], a->out_t, at, w->v[n->a].f);
+        if (a->mul)
+            kx_act_put(a->out[w->part], a->out_t, at,
+                       kx_act_get(a->out[w->part], a->out_t, at) *
+                           (a->mul_scale * kx_act_get(a->mul, a->mul_t, w->col)));
         return RC_OK;
     default:
         return rc_fail(err, RC_INTERNAL, "kernel '%s': the linear executor knows no %s", w->k->name,
@@ -270,6 +275,9 @@ static enum rc check(const struct walk *w, bool geglu, struct rc_err *err)
         return rc_fail(err, RC_INVALID, "kernel '%s': %u parts", w->k->name, a->n_parts);
     if (geglu != (a->epi == KX_EPI_GEGLU))
         return rc_fail(err, RC_INVALID, "kernel '%s': epilogue %u", w->k->name, a->epi);
+    if (a->mul && (a->n != 1 || a->n_parts != 1))
+        return rc_fail(err, RC_INVALID, "kernel '%s': mul with %u rows and %u parts", w->k->name,
+                       a->n, a->n_parts);
     for (uint32_t i = 0; i < w->k->n_nodes; i++)
         if (w->k->node[i].dst >= N_VALUES)
             return rc_fail(err, RC_INTERNAL, "kernel '%s': value %u, the executor has %u",
@@ -277,10 +285,34 @@ static enum rc check(const struct walk *w, bool geglu, struct rc_err *err)
     return RC_OK;
 }
 
+/* The int8 form of the one row of x, where the caller gives none; *mem is the caller's. */
+static enum rc own_codes(struct kx_linear *a, const struct be_klin_fmt *f, void **mem,
+                         struct rc_err *err)
+{
+    float *row;
+
+    if (f->cls == BE_KLC_FLOAT || a->xq)
+        return RC_OK;
+    if (a->n != 1)
+        return rc_fail(err, RC_INVALID, "%u rows of x without their int8 form", a->n);
+    if (!(row = *mem = malloc((size_t)a->k * 4 * sizeof(*row))))
+        return rc_fail(err, RC_NOMEM, "linear: no memory for a row of %u", a->k);
+    for (uint32_t c = 0; c < a->k; c++)
+        row[c] = kx_act_get(a->x, a->x_t, c);
+    a->xd = (kx_p)(uintptr_t)(row + a->k);
+    a->xs = (kx_p)(uintptr_t)(row + 2 * (size_t)a->k);
+    a->xq = (kx_p)(uintptr_t)(row + 3 * (size_t)a->k);
+    be_krow_ref_quant(row, f->cls == BE_KLC_256 ? KX_ENC_Q8_K : KX_ENC_Q8_0, a->xq, a->xd, a->xs, 0,
+                      a->k);
+    return RC_OK;
+}
+
 enum rc be_klin_run(const struct be_kir *k, const void *args, struct rc_err *err)
 {
+    struct kx_linear own;
     struct be_klin_plan p;
     struct walk *w = NULL;
+    void *codes = NULL;
     enum rc rc;
 
     if ((rc = be_klin_plan_get(k, &p, err)) != RC_OK)
@@ -290,16 +322,20 @@ enum rc be_klin_run(const struct be_kir *k, const void *args, struct rc_err *err
     if (!(w = calloc(1, sizeof(*w))))
         return rc_fail(err, RC_NOMEM, "kernel '%s': out of memory", k->name);
     w->k = k;
-    w->a = args;
+    memcpy(&own, args, sizeof(own));
+    w->a = &own;
     w->f = p.f;
     if (!be_klayout_get(p.f->dtype, w->a->k, &w->lay))
         rc = rc_fail(err, RC_INVALID, "kernel '%s': no layout for %u columns", k->name, w->a->k);
     else
         rc = check(w, p.geglu, err);
+    if (rc == RC_OK)
+        rc = own_codes(&own, p.f, &codes, err);
     for (w->part = 0; rc == RC_OK && w->part < (p.geglu ? 1 : w->a->n_parts); w->part++)
         for (w->col = 0; rc == RC_OK && w->col < w->a->n_out[w->part]; w->col++)
             for (w->row = 0; rc == RC_OK && w->row < w->a->n; w->row++)
                 rc = element(w, err);
+    free(codes);
     free(w);
     return rc;
 }

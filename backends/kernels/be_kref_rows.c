@@ -111,8 +111,8 @@ void be_krow_ref_q8_k(const float *x, int8_t q[256], float *out_d, int32_t out_s
 }
 
 /* Row r of values x as int8. */
-static void quant_row(const float *x, uint32_t enc, kx_p xq, kx_p xd, kx_p xs, uint64_t r,
-                      uint32_t k)
+void be_krow_ref_quant(const float *x, uint32_t enc, kx_p xq, kx_p xd, kx_p xs, uint64_t r,
+                       uint32_t k)
 {
     int8_t *q = KX_AT(int8_t, xq) + r * k;
     int32_t *s = KX_AT(int32_t, xs) + r * (k / 32);
@@ -131,40 +131,68 @@ static enum rc quant(const struct kx_quant *a, float *row, struct rc_err *err)
     for (uint32_t r = 0; r < a->n; r++) {
         for (uint32_t c = 0; c < a->k; c++)
             row[c] = kx_act_get(a->x, a->x_t, (uint64_t)r * a->k + c);
-        quant_row(row, a->enc, a->xq, a->xd, a->xs, r, a->k);
+        be_krow_ref_quant(row, a->enc, a->xq, a->xd, a->xs, r, a->k);
     }
     return RC_OK;
 }
 
 /* --------------------------------------------------------------------- norms */
 
+/* 1 / sqrt(mean of squares + eps) of a row. */
+static float row_rms(const float *row, uint32_t k, float eps)
+{
+    uint32_t warps = be_krow_warps(k);
+    float sum[1024] = {0};
+
+    for (uint32_t c = 0; c < k; c++)
+        sum[owner(c, warps)] = kx_fma(row[c], row[c], sum[owner(c, warps)]);
+    return inv_rms(be_krow_ref_block_sum(sum, warps), k, eps);
+}
+
+/* What a tensor of type t holds of v. */
+static float as_held(float v, uint32_t t)
+{
+    return t == KX_F16 ? kx_h2f(kx_f2h(v)) : v;
+}
+
 static enum rc rms_norm(const struct kx_norm *a, float *row, struct rc_err *err)
 {
-    uint32_t k = a->k, warps = be_krow_warps(k);
+    uint32_t k = a->k;
 
+    if (a->w2 && k > KX_NORM_TWICE)
+        return rc_fail(err, RC_INVALID, "kx_rms_norm: two norms of %u columns, at most %u", k,
+                       KX_NORM_TWICE);
     for (uint32_t r = 0; r < a->n; r++) {
-        float sum[1024] = {0}, f;
         uint64_t at = (uint64_t)r * k;
+        float f;
 
-        for (uint32_t c = 0; c < k; c++) {
+        for (uint32_t c = 0; c < k; c++)
             row[c] = kx_act_get(a->x, a->x_t, at + c);
-            sum[owner(c, warps)] = kx_fma(row[c], row[c], sum[owner(c, warps)]);
-        }
-        f = inv_rms(be_krow_ref_block_sum(sum, warps), k, a->eps);
+        f = row_rms(row, k, a->eps);
         for (uint32_t c = 0; c < k; c++) {
             row[c] = row[c] * f;
             row[c] = row[c] * KX_AT(const float, a->w)[c];
             if (a->add)
                 row[c] = kx_act_get(a->add, a->add_t, at + c) + row[c];
+            if (a->scale != 0)
+                row[c] = as_held(row[c], a->out_t) * a->scale;
         }
         for (uint32_t c = 0; c < k; c++) {
             if (a->out)
                 kx_act_put(a->out, a->out_t, at + c, row[c]);
-            if (a->out_t == KX_F16)
-                row[c] = kx_h2f(kx_f2h(row[c]));
+            row[c] = as_held(row[c], a->out_t);
+        }
+        if (a->w2)
+            f = row_rms(row, k, a->eps2);
+        for (uint32_t c = 0; a->w2 && c < k; c++) {
+            row[c] = row[c] * f;
+            row[c] = row[c] * KX_AT(const float, a->w2)[c];
+            if (a->out2)
+                kx_act_put(a->out2, a->out2_t, at + c, row[c]);
+            row[c] = as_held(row[c], a->out2_t);
         }
         if (a->xq)
-            quant_row(row, a->enc, a->xq, a->xd, a->xs, r, k);
+            be_krow_ref_quant(row, a->enc, a->xq, a->xd, a->xs, r, k);
     }
     return RC_OK;
 }
@@ -304,7 +332,8 @@ static enum rc rope_kv(const struct kx_rope_kv *a, float *row, struct rc_err *er
 {
     enum rc rc;
 
-    if ((rc = rope(&a->q, row, err)) != RC_OK || (rc = rope(&a->k, row, err)) != RC_OK)
+    if ((rc = rope(&a->q, row, err)) != RC_OK || (rc = rope(&a->k, row, err)) != RC_OK ||
+        (a->v.x && (rc = rope(&a->v, row, err)) != RC_OK))
         return rc;
     return kv_write(&a->w, row, err);
 }

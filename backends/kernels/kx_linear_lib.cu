@@ -187,8 +187,89 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
             kxl_finish_geglu(a, row, col, n_out, v, u);
     } else if (mine && col < n_out) {
         kxl_finish(a, part, row, col, n_out, v);
+        if (a->mul) { /* n is 1: this thread wrote it */
+            const kx_p out = KXL_SEL(part, a->out[0], a->out[1], a->out[2]);
+            const float y = a->mul_t == KX_F16 ? kx_h2f(((const unsigned short *)a->mul)[col]) : ((const float *)a->mul)[col];
+
+            v = a->out_t == KX_F16 ? kx_h2f(((const unsigned short *)out)[col]) : ((const float *)out)[col];
+            kxl_put(a, part, col, v * (a->mul_scale * y));
+        }
     }
 }
+
+#if KXL_CODE > 4 || KXL_SUPER
+/* Columns c .. c + 7 of x (n is 1); zeros from k on. */
+KX_DEV void kxl_x8(const struct kx_linear *a, float *v, kx_u c, kx_u k)
+{
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        v[i] = 0.0f;
+    if (c >= k)
+        return;
+    if (a->x_t == KX_F16) {
+        const struct kx_u4 h = *(const struct kx_u4 *)((const unsigned short *)a->x + c);
+        const kx_u w[4] = {h.x, h.y, h.z, h.w};
+
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = kx_h2f((unsigned short)(w[i] & 0xffffu));
+            v[2 * i + 1] = kx_h2f((unsigned short)(w[i] >> 16));
+        }
+    } else {
+        const struct kx_f4 p = *(const struct kx_f4 *)((const float *)a->x + c);
+        const struct kx_f4 q = *(const struct kx_f4 *)((const float *)a->x + c + 4u);
+
+        v[0] = p.x;
+        v[1] = p.y;
+        v[2] = p.z;
+        v[3] = p.w;
+        v[4] = q.x;
+        v[5] = q.y;
+        v[6] = q.z;
+        v[7] = q.w;
+    }
+}
+/* Columns c0 .. of the row as int8 into shared memory, m sub-blocks of 32: sub-block b is lo[b],
+ * hi[b] with the sum xs[b]; xd has one scale per 32 or 256. From codes, or made here. 128 threads. */
+KX_DEV void kxl_stage(const struct kx_linear *a, kx_u row, kx_u k, kx_u c0, kx_u m, struct kx_u4 *lo, struct kx_u4 *hi, float *xd, int *xs)
+{
+    const kx_u per = KXL_SUPER ? 8u : 1u; /* sub-blocks of a scale */
+    const kx_u tid = kx_tid();
+
+    if (a->xq) {
+        const unsigned char *xq = (const unsigned char *)a->xq + (unsigned long long)row * k + c0;
+        const float *d = (const float *)a->xd + (unsigned long long)row * (k / (32u * per)) + c0 / (32u * per);
+        const int *s = (const int *)a->xs + (unsigned long long)row * (k / 32u) + c0 / 32u;
+
+        for (kx_u i = tid; i < 2u * m; i += 128u)
+            (i & 1u ? hi : lo)[i >> 1] = kx_ld16(xq + i * 16u);
+        for (kx_u i = tid; i < m / per; i += 128u)
+            xd[i] = d[i];
+        for (kx_u i = tid; i < m; i += 128u)
+            xs[i] = s[i];
+        return;
+    }
+    for (kx_u i = tid; i - (tid & 31u) < 4u * m; i += 128u) {
+        struct kx_u2 q;
+        float v[8], d;
+        int s;
+
+        kxl_x8(a, v, i < 4u * m ? c0 + i * 8u : k, k);
+#if KXL_SUPER
+        kx_q8_k(v, &q, &d, &s);
+#else
+        kx_q8_0(v, &q, &d, &s);
+#endif
+        if (i >= 4u * m)
+            continue;
+        *(struct kx_u2 *)((unsigned char *)((i & 2u ? hi : lo) + (i >> 2)) + (i & 1u) * 8u) = q;
+        if ((i & 3u) == 0u)
+            xs[i >> 2] = s;
+        if (i % (4u * per) == 0u)
+            xd[i / (4u * per)] = d;
+    }
+}
+#endif
 
 #if KXL_CODE <= 4
 /* A float weight from the word that holds it, or from its upper half. */

@@ -93,7 +93,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         const unsigned char *q, *d, *sub, *h = 0;
-        kx_u part, col, at, i, m;
+        kx_u part, col, at, m;
         float acc = 0.0f;
 
         kxl_tile_at(&a, t, KXL_COLS, KXL_GEGLU, &w);
@@ -144,12 +144,7 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
                         kx_sync();
                     else
                         kx_wait(); /* the first weights are on their way; x is another kernel's */
-                    for (i = tid; i < 16u * m; i += 128u)
-                        (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 256u + i * 16u);
-                    for (i = tid; i < m; i += 128u)
-                        xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
-                    for (i = tid; i < m * 8u; i += 128u)
-                        xs[i] = ((const int *)a.xs)[((unsigned long long)row * nb + c0) * 8u + i];
+                    kxl_stage(&a, row, KXL_K(a.k), c0 * 256u, 8u * m, lo, hi, xd, xs);
                     staged = 1;
                     kx_sync();
                 }

@@ -2,7 +2,8 @@
 /* kx_linear_mv32.cu - mat-vec, blocks of 32 columns. A group of 8 lanes takes one weight row,
  * lane s the blocks b % 8 == s, so lane s is slice s and each load of a group is 128
  * consecutive bytes. Several steps of loads are in flight before the first is used; those of the
- * first batch are issued before the row is staged. */
+ * first batch are issued before the row is staged. A product of few columns has a warp a column: four times
+ * the blocks, and a quarter of the steps. */
 #ifndef KXL_MV32
 #define KXL_MV32
 #define KXL_STEPS (KXL_CODE == 32 ? 4 : 8)
@@ -44,7 +45,8 @@ KX_DEV void kxl_load(struct kxl_blk *w, const unsigned char *q, const unsigned c
 #endif
 #endif
 
-KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1, float dx, int sx, float acc)
+/* The integer sum of a block. */
+KX_DEV int kxl_dot(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1, int sx)
 {
     int c = -(KXL_ZERO * sx);
 
@@ -67,11 +69,86 @@ KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1,
     c = kx_dp4a(KXL_LO(w, w->q.w, 3), x0.w, c);
     c = kx_dp4a(KXL_HI(w, w->q.w, 3), x1.w, c);
 #endif
-    acc = kx_fma(kx_h2f((unsigned short)(w->d & 0xffffu)) * dx, kx_i2f(c), acc);
+    return c;
+}
+KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1, float dx, int sx, float acc)
+{
+    acc = kx_fma(kx_h2f((unsigned short)(w->d & 0xffffu)) * dx, kx_i2f(kxl_dot(w, x0, x1, sx)), acc);
 #if KXL_MIN
     acc = kx_fma(kx_h2f((unsigned short)(w->d >> 16)) * dx, kx_i2f(sx), acc);
 #endif
     return acc;
+}
+#define KXL_WIDE 4u /* BE_KLIN_MV_WIDE */
+#define KXL_AHEAD 4
+/* One row of x, few columns: a warp takes one, lane l its blocks l, l + 32 ..., which are of slice
+ * l % 8. The codes come straight from memory: so little is done with each that staging them, and more
+ * instructions than these, would take longer than the product. */
+KX_DEV void kxl_few(const struct kx_linear *a, kx_u tid, kx_u nb)
+{
+    const kx_u lane = tid & 31u, s = tid & 7u;
+    const unsigned char *q, *d, *h = 0;
+    struct kxl_blk w[KXL_AHEAD];
+    struct kxl_tile t;
+    kx_u col, at;
+    float acc = 0.0f;
+
+    kxl_tile_at(a, kx_bx() / KXL_WIDE, 16u, 0, &t);
+    col = t.col0 + kx_bx() % KXL_WIDE * (16u / KXL_WIDE) + (tid >> 5);
+    at = col < t.n ? col : t.n - 1u;
+    q = kxl_plane(a, t.part, 0u) + (unsigned long long)at * KXL_UP16(nb * KXL_CODE);
+    d = kxl_plane(a, t.part, 1u) + (unsigned long long)at * KXL_UP16(nb * (KXL_MIN ? 4u : 2u));
+#if KXL_BITS
+    h = kxl_plane(a, t.part, 2u) + (unsigned long long)at * KXL_UP16(nb * 4u);
+#endif
+    KX_UNROLL
+    for (int u = 0; u < KXL_AHEAD; u++)
+        if (32u * u < nb)
+            kxl_load(&w[u], q, d, h, KXL_AT(lane + 32u * u, nb));
+    kx_wait();
+    for (kx_u b0 = 0u; b0 < nb; b0 += 32u * KXL_AHEAD) {
+        struct kxl_blk v[KXL_AHEAD];
+        struct kx_u4 x0[KXL_AHEAD], x1[KXL_AHEAD];
+        float dx[KXL_AHEAD];
+        int sx[KXL_AHEAD];
+
+        KX_UNROLL
+        for (int u = 0; u < KXL_AHEAD; u++) {
+            v[u] = w[u];
+            if (b0 + 32u * u < nb) {
+                const kx_u b = KXL_AT(b0 + lane + 32u * u, nb);
+
+                x0[u] = kx_ld16((const unsigned char *)a->xq + b * 32u);
+                x1[u] = kx_ld16((const unsigned char *)a->xq + b * 32u + 16u);
+                dx[u] = ((const float *)a->xd)[b];
+                sx[u] = ((const int *)a->xs)[b];
+            }
+            if (b0 + 32u * (KXL_AHEAD + u) < nb)
+                kxl_load(&w[u], q, d, h, KXL_AT(b0 + lane + 32u * (KXL_AHEAD + u), nb));
+        }
+        KX_UNROLL
+        for (int u = 0; u < KXL_AHEAD; u++)
+            if (b0 + 32u * u < nb) {
+                const float n = kx_i2f(kxl_dot(&v[u], x0[u], x1[u], sx[u]));
+                const float f = kx_h2f((unsigned short)(v[u].d & 0xffffu)) * dx[u];
+#if KXL_MIN
+                const float g = kx_h2f((unsigned short)(v[u].d >> 16)) * dx[u], p = kx_i2f(sx[u]);
+#endif
+
+                /* the slice's blocks in their order: those of lanes s, s + 8, s + 16, s + 24 */
+                KX_UNROLL
+                for (int j = 0; j < 4; j++) {
+                    const int from = (int)(s + 8u * j);
+                    float y = kx_fma(kx_shfl_f(f, from), kx_shfl_f(n, from), acc);
+
+#if KXL_MIN
+                    y = kx_fma(kx_shfl_f(g, from), kx_shfl_f(p, from), y);
+#endif
+                    acc = b0 + 32u * u + (kx_u)from < nb ? y : acc;
+                }
+            }
+    }
+    kxl_finish_mv(a, t.part, 0u, col, t.n, kxl_fold8(acc), 0, lane == 0u);
 }
 #endif
 
@@ -88,11 +165,17 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
     int staged = 0;
 
     kx_next();
+#if !KXL_GEGLU
+    if (kx_gx() > tiles) {
+        kxl_few(&a, tid, nb);
+        return;
+    }
+#endif
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];
         const unsigned char *q, *d, *h = 0;
-        kx_u part, col, at, i, m;
+        kx_u part, col, at, m;
         float acc = 0.0f;
 
         kxl_tile_at(&a, t, KXL_COLS, KXL_GEGLU, &w);
@@ -120,12 +203,7 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
                     kx_sync();
                 else
                     kx_wait(); /* the first weights are on their way; x is another kernel's */
-                for (i = tid; i < 2u * m; i += 128u)
-                    (i & 1u ? hi : lo)[i >> 1] = kx_ld16((const unsigned char *)a.xq + (unsigned long long)row * KXL_K(a.k) + c0 * 32u + i * 16u);
-                for (i = tid; i < m; i += 128u) {
-                    xd[i] = ((const float *)a.xd)[(unsigned long long)row * nb + c0 + i];
-                    xs[i] = ((const int *)a.xs)[(unsigned long long)row * nb + c0 + i];
-                }
+                kxl_stage(&a, row, KXL_K(a.k), c0 * 32u, m, lo, hi, xd, xs);
                 staged = 1;
                 kx_sync();
             }

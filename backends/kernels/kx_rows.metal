@@ -149,6 +149,30 @@ KX_DEV float kxr_row_sum(constant kx_norm &a, kx_u row, bool layer, int what, fl
     }
     return kxr_fold(part);
 }
+/* The squares of a row of values, in the order of kxr_row_sum. */
+KX_DEV float kxr_row_sq(kx_p x, kx_u t, kx_u row, kx_u k)
+{
+    kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks;
+    float part[32], lane[32];
+
+    for (kx_u w = 0; w < 32u; w++) {
+        part[w] = 0.0f;
+        for (kx_u l = 0; w < warps && l < 32u; l++) {
+            float s = 0.0f;
+
+            for (kx_u b = w; b < blocks; b += warps)
+                for (kx_u c = b * 256u + l * 8u; c < b * 256u + l * 8u + 8u && c < k; c++) {
+                    float v = kxr_get(x, t, ulong(row) * k + c);
+
+                    s = kx_fma(v, v, s);
+                }
+            lane[l] = s;
+        }
+        if (w < warps)
+            part[w] = kxr_fold(lane);
+    }
+    return kxr_fold(part);
+}
 KX_DEV void kxr_rms_norm(constant kx_norm &a, kx_u row, kx_u y0)
 {
     kx_u n = a.enc == KX_ENC_Q8_0 ? 32u : 256u;
@@ -163,9 +187,24 @@ KX_DEV void kxr_rms_norm(constant kx_norm &a, kx_u row, kx_u y0)
 
         y = y * KX_AT(const float, a.w)[c];
         y = a.add ? kxr_get(a.add, a.add_t, at) + y : y;
+        y = a.scale != 0.0f ? kxr_round(y, a.out_t) * a.scale : y;
         if (a.out)
             kxr_put(a.out, a.out_t, at, y);
         v[c % n] = kxr_round(y, a.out_t);
+        if (a.xq && !a.w2 && c % n == n - 1u)
+            kxr_quant_block(v, a.enc, a.xq, a.xd, a.xs, row, c - (n - 1u), a.k);
+    }
+    if (!a.w2) /* with w2 there is an out to read again */
+        return;
+    f = kxr_inv_rms(kxr_row_sq(a.out, a.out_t, row, a.k), a.k, a.eps2);
+    for (kx_u c = 0; c < a.k; c++) {
+        ulong at = ulong(row) * a.k + c;
+        float y = kxr_get(a.out, a.out_t, at) * f;
+
+        y = y * KX_AT(const float, a.w2)[c];
+        if (a.out2)
+            kxr_put(a.out2, a.out2_t, at, y);
+        v[c % n] = kxr_round(y, a.out2_t);
         if (a.xq && c % n == n - 1u)
             kxr_quant_block(v, a.enc, a.xq, a.xd, a.xs, row, c - (n - 1u), a.k);
     }
@@ -280,6 +319,8 @@ KX_DEV void kxr_rope_kv(constant kx_rope_kv &a, kx_u x, kx_u y)
         return;
     }
     kxr_rope_head(a.k, y, x - a.q.n_heads);
+    if (a.v.x)
+        kxr_rope_head(a.v, y, x - a.q.n_heads);
     kxr_kv_write(a.w, x - a.q.n_heads, y);
 }
 

@@ -54,7 +54,9 @@ struct kx_quant {
 };
 
 /* out_i = epilogue(x W_i^T + b_i). w[i][*]: planes of part i (be_klayout). Float
- * formats read x, quantized ones xq xd xs. b[i] f32 or 0. */
+ * formats read x, quantized ones xq xd xs. b[i] f32 or 0. Mat-vec kernels (n 1) know two things
+ * more: without xq, quantized ones make the int8 form of x themselves; mul not 0, of one part:
+ * out_0 times (mul_scale * mul[column]), after it was rounded to out_t. */
 struct kx_linear {
     kx_p x, xq, xd, xs;
     kx_p w[3][4];
@@ -62,6 +64,9 @@ struct kx_linear {
     kx_p out[3];
     kx_u n_out[3];
     kx_u n, k, n_parts, epi, x_t, out_t;
+    kx_p mul;
+    kx_u mul_t;
+    float mul_scale;
 };
 
 #ifndef __METAL_VERSION__
@@ -70,8 +75,8 @@ struct kx_linear {
 #else
 #define KX_ALIGN64 __attribute__((aligned(64)))
 #endif
-/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
- * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap):
+ * boxes of 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
 struct KX_ALIGN64 kx_tmap {
     kx_p v[16];
 };
@@ -100,14 +105,22 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
+     */
     kx_p xq, xd, xs;
-    kx_u enc, pad;
+    kx_u enc;
+    float scale; /* not 0 (rms only): out times this, after it was rounded to out_t */
+    /* w2 not 0 (rms, k at most KX_NORM_TWICE): out2 is the norm of out with weights w2, and the
+     * row whose int8 form is wanted */
+    kx_p w2, out2;
+    kx_u out2_t;
+    float eps2;
 };
+#define KX_NORM_TWICE 8192u
 
 struct kx_rope {
     kx_p x;    /* [n, n_heads, head_dim], in place */
@@ -145,9 +158,10 @@ struct kx_kv_write {
     kx_u n, x_t;
 };
 /* Rope of q and of k, then kv_write of k and v, in one launch. q and k share n, pos, freq (both or
- * neither 0) and head_dim; w.k is k.x, w.n is n. */
+ * neither 0) and head_dim; w.k is k.x, w.n is n. v.x not 0: also the norm of v's heads (freq 0, as
+ * many and as long as k's), w.v is v.x. */
 struct kx_rope_kv {
-    struct kx_rope q, k;
+    struct kx_rope q, k, v;
     struct kx_kv_write w;
 };
 
@@ -160,8 +174,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
- * content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
+ * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -172,9 +186,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
- * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
- * at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
+ * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
+ * v at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -219,8 +233,8 @@ struct kx_argmax {
 #define KX_ARGMAX_PARTS(k) (((k) + 2047u) / 2048u)
 /* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
 struct kx_sample_row {
-    float inv_temperature; /* 0: the largest wins (temperature 0) */
-    float top_p, min_p, u; /* u in [0, 1): the row's one draw */
+    float inv_temperature;        /* 0: the largest wins (temperature 0) */
+    float top_p, min_p, u;        /* u in [0, 1): the row's one draw */
     kx_u top_k, pad0, pad1, pad2; /* 0 = all; above KX_SAMPLE_TOP the host is asked */
 };
 #define KX_SAMPLE_TOP 1024u
@@ -236,14 +250,16 @@ struct kx_piece {
 struct kx_sample {
     kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
     kx_u n, k, x_t, pad;
-    kx_p scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
+    kx_p
+        scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
 };
 #define KX_SAMPLE_SPAN(k) ((k) <= 262144u ? 1024u : (k) <= 524288u ? 2048u : 4096u)
 #define KX_SAMPLE_PIECES(k) (((k) + KX_SAMPLE_SPAN(k) - 1u) / KX_SAMPLE_SPAN(k))
-#define KX_SAMPLE_LIST(k) (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
+#define KX_SAMPLE_LIST(k) \
+    (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
 #define KX_SAMPLE_SCRATCH(k) (KX_SAMPLE_PIECES(k) * (16u + KX_SAMPLE_LIST(k) * 8u))
 #define KX_SAMPLE_COLS 1048576u /* of longer rows every answer is -1 */
-struct kx_convert { /* f32 <-> f16, n elements */
+struct kx_convert {             /* f32 <-> f16, n elements */
     kx_p src, dst;
     kx_p n;
     kx_u from_t, to_t;

@@ -54,7 +54,9 @@ struct kx_quant {
 };
 
 /* out_i = epilogue(x W_i^T + b_i). w[i][*]: planes of part i (be_klayout). Float
- * formats read x, quantized ones xq xd xs. b[i] f32 or 0. */
+ * formats read x, quantized ones xq xd xs. b[i] f32 or 0. Mat-vec kernels (n 1) know two things
+ * more: without xq, quantized ones make the int8 form of x themselves; mul not 0, of one part:
+ * out_0 times (mul_scale * mul[column]), after it was rounded to out_t. */
 struct kx_linear {
     kx_p x, xq, xd, xs;
     kx_p w[3][4];
@@ -62,6 +64,9 @@ struct kx_linear {
     kx_p out[3];
     kx_u n_out[3];
     kx_u n, k, n_parts, epi, x_t, out_t;
+    kx_p mul;
+    kx_u mul_t;
+    float mul_scale;
 };
 
 #ifndef __METAL_VERSION__
@@ -70,8 +75,8 @@ struct kx_linear {
 #else
 #define KX_ALIGN64 __attribute__((aligned(64)))
 #endif
-/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
- * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap):
+ * boxes of 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
 struct KX_ALIGN64 kx_tmap {
     kx_p v[16];
 };
@@ -100,14 +105,22 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
+     */
     kx_p xq, xd, xs;
-    kx_u enc, pad;
+    kx_u enc;
+    float scale; /* not 0 (rms only): out times this, after it was rounded to out_t */
+    /* w2 not 0 (rms, k at most KX_NORM_TWICE): out2 is the norm of out with weights w2, and the
+     * row whose int8 form is wanted */
+    kx_p w2, out2;
+    kx_u out2_t;
+    float eps2;
 };
+#define KX_NORM_TWICE 8192u
 
 struct kx_rope {
     kx_p x;    /* [n, n_heads, head_dim], in place */
@@ -145,9 +158,10 @@ struct kx_kv_write {
     kx_u n, x_t;
 };
 /* Rope of q and of k, then kv_write of k and v, in one launch. q and k share n, pos, freq (both or
- * neither 0) and head_dim; w.k is k.x, w.n is n. */
+ * neither 0) and head_dim; w.k is k.x, w.n is n. v.x not 0: also the norm of v's heads (freq 0, as
+ * many and as long as k's), w.v is v.x. */
 struct kx_rope_kv {
-    struct kx_rope q, k;
+    struct kx_rope q, k, v;
     struct kx_kv_write w;
 };
 
@@ -160,8 +174,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
- * content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
+ * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -172,9 +186,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
- * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
- * at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
+ * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
+ * v at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -219,8 +233,8 @@ struct kx_argmax {
 #define KX_ARGMAX_PARTS(k) (((k) + 2047u) / 2048u)
 /* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
 struct kx_sample_row {
-    float inv_temperature; /* 0: the largest wins (temperature 0) */
-    float top_p, min_p, u; /* u in [0, 1): the row's one draw */
+    float inv_temperature;        /* 0: the largest wins (temperature 0) */
+    float top_p, min_p, u;        /* u in [0, 1): the row's one draw */
     kx_u top_k, pad0, pad1, pad2; /* 0 = all; above KX_SAMPLE_TOP the host is asked */
 };
 #define KX_SAMPLE_TOP 1024u
@@ -236,14 +250,16 @@ struct kx_piece {
 struct kx_sample {
     kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
     kx_u n, k, x_t, pad;
-    kx_p scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
+    kx_p
+        scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
 };
 #define KX_SAMPLE_SPAN(k) ((k) <= 262144u ? 1024u : (k) <= 524288u ? 2048u : 4096u)
 #define KX_SAMPLE_PIECES(k) (((k) + KX_SAMPLE_SPAN(k) - 1u) / KX_SAMPLE_SPAN(k))
-#define KX_SAMPLE_LIST(k) (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
+#define KX_SAMPLE_LIST(k) \
+    (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
 #define KX_SAMPLE_SCRATCH(k) (KX_SAMPLE_PIECES(k) * (16u + KX_SAMPLE_LIST(k) * 8u))
 #define KX_SAMPLE_COLS 1048576u /* of longer rows every answer is -1 */
-struct kx_convert { /* f32 <-> f16, n elements */
+struct kx_convert {             /* f32 <-> f16, n elements */
     kx_p src, dst;
     kx_p n;
     kx_u from_t, to_t;
@@ -852,8 +868,89 @@ KX_DEV void kxl_finish_mv(const struct kx_linear *a, kx_u part, kx_u row, kx_u c
             kxl_finish_geglu(a, row, col, n_out, v, u);
     } else if (mine && col < n_out) {
         kxl_finish(a, part, row, col, n_out, v);
+        if (a->mul) { /* n is 1: this thread wrote it */
+            const kx_p out = KXL_SEL(part, a->out[0], a->out[1], a->out[2]);
+            const float y = a->mul_t == KX_F16 ? kx_h2f(((const unsigned short *)a->mul)[col]) : ((const float *)a->mul)[col];
+
+            v = a->out_t == KX_F16 ? kx_h2f(((const unsigned short *)out)[col]) : ((const float *)out)[col];
+            kxl_put(a, part, col, v * (a->mul_scale * y));
+        }
     }
 }
+
+#if KXL_CODE > 4 || KXL_SUPER
+/* Columns c .. c + 7 of x (n is 1); zeros from k on. */
+KX_DEV void kxl_x8(const struct kx_linear *a, float *v, kx_u c, kx_u k)
+{
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        v[i] = 0.0f;
+    if (c >= k)
+        return;
+    if (a->x_t == KX_F16) {
+        const struct kx_u4 h = *(const struct kx_u4 *)((const unsigned short *)a->x + c);
+        const kx_u w[4] = {h.x, h.y, h.z, h.w};
+
+        KX_UNROLL
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = kx_h2f((unsigned short)(w[i] & 0xffffu));
+            v[2 * i + 1] = kx_h2f((unsigned short)(w[i] >> 16));
+        }
+    } else {
+        const struct kx_f4 p = *(const struct kx_f4 *)((const float *)a->x + c);
+        const struct kx_f4 q = *(const struct kx_f4 *)((const float *)a->x + c + 4u);
+
+        v[0] = p.x;
+        v[1] = p.y;
+        v[2] = p.z;
+        v[3] = p.w;
+        v[4] = q.x;
+        v[5] = q.y;
+        v[6] = q.z;
+        v[7] = q.w;
+    }
+}
+/* Columns c0 .. of the row as int8 into shared memory, m sub-blocks of 32: sub-block b is lo[b],
+ * hi[b] with the sum xs[b]; xd has one scale per 32 or 256. From codes, or made here. 128 threads. */
+KX_DEV void kxl_stage(const struct kx_linear *a, kx_u row, kx_u k, kx_u c0, kx_u m, struct kx_u4 *lo, struct kx_u4 *hi, float *xd, int *xs)
+{
+    const kx_u per = KXL_SUPER ? 8u : 1u; /* sub-blocks of a scale */
+    const kx_u tid = kx_tid();
+
+    if (a->xq) {
+        const unsigned char *xq = (const unsigned char *)a->xq + (unsigned long long)row * k + c0;
+        const float *d = (const float *)a->xd + (unsigned long long)row * (k / (32u * per)) + c0 / (32u * per);
+        const int *s = (const int *)a->xs + (unsigned long long)row * (k / 32u) + c0 / 32u;
+
+        for (kx_u i = tid; i < 2u * m; i += 128u)
+            (i & 1u ? hi : lo)[i >> 1] = kx_ld16(xq + i * 16u);
+        for (kx_u i = tid; i < m / per; i += 128u)
+            xd[i] = d[i];
+        for (kx_u i = tid; i < m; i += 128u)
+            xs[i] = s[i];
+        return;
+    }
+    for (kx_u i = tid; i - (tid & 31u) < 4u * m; i += 128u) {
+        struct kx_u2 q;
+        float v[8], d;
+        int s;
+
+        kxl_x8(a, v, i < 4u * m ? c0 + i * 8u : k, k);
+#if KXL_SUPER
+        kx_q8_k(v, &q, &d, &s);
+#else
+        kx_q8_0(v, &q, &d, &s);
+#endif
+        if (i >= 4u * m)
+            continue;
+        *(struct kx_u2 *)((unsigned char *)((i & 2u ? hi : lo) + (i >> 2)) + (i & 1u) * 8u) = q;
+        if ((i & 3u) == 0u)
+            xs[i >> 2] = s;
+        if (i % (4u * per) == 0u)
+            xd[i / (4u * per)] = d;
+    }
+}
+#endif
 
 #if KXL_CODE <= 4
 /* A float weight from the word that holds it, or from its upper half. */

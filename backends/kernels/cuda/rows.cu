@@ -54,7 +54,9 @@ struct kx_quant {
 };
 
 /* out_i = epilogue(x W_i^T + b_i). w[i][*]: planes of part i (be_klayout). Float
- * formats read x, quantized ones xq xd xs. b[i] f32 or 0. */
+ * formats read x, quantized ones xq xd xs. b[i] f32 or 0. Mat-vec kernels (n 1) know two things
+ * more: without xq, quantized ones make the int8 form of x themselves; mul not 0, of one part:
+ * out_0 times (mul_scale * mul[column]), after it was rounded to out_t. */
 struct kx_linear {
     kx_p x, xq, xd, xs;
     kx_p w[3][4];
@@ -62,6 +64,9 @@ struct kx_linear {
     kx_p out[3];
     kx_u n_out[3];
     kx_u n, k, n_parts, epi, x_t, out_t;
+    kx_p mul;
+    kx_u mul_t;
+    float mul_scale;
 };
 
 #ifndef __METAL_VERSION__
@@ -70,8 +75,8 @@ struct kx_linear {
 #else
 #define KX_ALIGN64 __attribute__((aligned(64)))
 #endif
-/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap): boxes of
- * 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
+/* A matrix of halves [rows, k] for copies by the device's own engine (the driver's CUtensorMap):
+ * boxes of 64 columns in the 128-byte swizzle; what lies outside reads as zero. */
 struct KX_ALIGN64 kx_tmap {
     kx_p v[16];
 };
@@ -100,14 +105,22 @@ struct kx_embed {
     float scale;
 };
 
-struct kx_norm { /* rms (b = 0, add after) and layer norm (add before): see be.h */
+struct kx_norm {            /* rms (b = 0, add after) and layer norm (add before): see be.h */
     kx_p x, add, w, b, out; /* add 0 = none; out may be x or add, and 0 when xq is set */
     kx_u n, k, x_t, add_t, out_t;
     float eps;
-    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t */
+    /* not 0 (rms only): also the row as int8, with enc: what kx_quant makes of a row of type out_t
+     */
     kx_p xq, xd, xs;
-    kx_u enc, pad;
+    kx_u enc;
+    float scale; /* not 0 (rms only): out times this, after it was rounded to out_t */
+    /* w2 not 0 (rms, k at most KX_NORM_TWICE): out2 is the norm of out with weights w2, and the
+     * row whose int8 form is wanted */
+    kx_p w2, out2;
+    kx_u out2_t;
+    float eps2;
 };
+#define KX_NORM_TWICE 8192u
 
 struct kx_rope {
     kx_p x;    /* [n, n_heads, head_dim], in place */
@@ -145,9 +158,10 @@ struct kx_kv_write {
     kx_u n, x_t;
 };
 /* Rope of q and of k, then kv_write of k and v, in one launch. q and k share n, pos, freq (both or
- * neither 0) and head_dim; w.k is k.x, w.n is n. */
+ * neither 0) and head_dim; w.k is k.x, w.n is n. v.x not 0: also the norm of v's heads (freq 0, as
+ * many and as long as k's), w.v is v.x. */
 struct kx_rope_kv {
-    struct kx_rope q, k;
+    struct kx_rope q, k, v;
     struct kx_kv_write w;
 };
 
@@ -160,8 +174,8 @@ struct kx_qtile {
  * row cannot see hold m = -inf, l = 0 and are exact no-ops; the merge never reads their a).
  * n_splits 1: split kernels write out themselves, part_* is not touched and nothing is merged.
  * One-pass kernels fold inside and write out, with the same bits; between two splits of a
- * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16, any
- * content). n_rows counts the tiles' rows, tiles at most n_rows. */
+ * row its sums lie in out (x_t f32) or in part_a, then f32 [n_rows, n_heads, head_dim] (x_t f16,
+ * any content). n_rows counts the tiles' rows, tiles at most n_rows. */
 struct kx_attn {
     struct kx_kv kv;
     kx_p q, out;
@@ -172,9 +186,9 @@ struct kx_attn {
     float scale;
     kx_u pad;
 };
-/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are taken
- * in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k, v
- * at multiples of 16 bytes, row by row. */
+/* Packed attention (no cache). off uint32 [n_seqs + 1]; tiles as above. radius -1 = all. Keys are
+ * taken in tiles from the sequence's first row, without splits. Kernels for one head_dim want q, k,
+ * v at multiples of 16 bytes, row by row. */
 struct kx_attn_packed {
     kx_p q, k, v, out, off, tiles;
     kx_u n_tiles, n_seqs, n_heads, n_kv_heads, head_dim, x_t;
@@ -219,8 +233,8 @@ struct kx_argmax {
 #define KX_ARGMAX_PARTS(k) (((k) + 2047u) / 2048u)
 /* One row's sampling, made by the host (meaning of the fields: be.h, be_sample). */
 struct kx_sample_row {
-    float inv_temperature; /* 0: the largest wins (temperature 0) */
-    float top_p, min_p, u; /* u in [0, 1): the row's one draw */
+    float inv_temperature;        /* 0: the largest wins (temperature 0) */
+    float top_p, min_p, u;        /* u in [0, 1): the row's one draw */
     kx_u top_k, pad0, pad1, pad2; /* 0 = all; above KX_SAMPLE_TOP the host is asked */
 };
 #define KX_SAMPLE_TOP 1024u
@@ -236,14 +250,16 @@ struct kx_piece {
 struct kx_sample {
     kx_p x, rows, out, scratch; /* rows: kx_sample_row [n]; out int32 [n], -1 = ask the host */
     kx_u n, k, x_t, pad;
-    kx_p scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
+    kx_p
+        scratch_row; /* bytes of scratch per row, a multiple of 16: at least KX_SAMPLE_SCRATCH(k) */
 };
 #define KX_SAMPLE_SPAN(k) ((k) <= 262144u ? 1024u : (k) <= 524288u ? 2048u : 4096u)
 #define KX_SAMPLE_PIECES(k) (((k) + KX_SAMPLE_SPAN(k) - 1u) / KX_SAMPLE_SPAN(k))
-#define KX_SAMPLE_LIST(k) (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
+#define KX_SAMPLE_LIST(k) \
+    (KX_SAMPLE_PIECES(k) <= 64u ? 1024u : KX_SAMPLE_PIECES(k) <= 128u ? 512u : 256u)
 #define KX_SAMPLE_SCRATCH(k) (KX_SAMPLE_PIECES(k) * (16u + KX_SAMPLE_LIST(k) * 8u))
 #define KX_SAMPLE_COLS 1048576u /* of longer rows every answer is -1 */
-struct kx_convert { /* f32 <-> f16, n elements */
+struct kx_convert {             /* f32 <-> f16, n elements */
     kx_p src, dst;
     kx_p n;
     kx_u from_t, to_t;
@@ -739,47 +755,12 @@ KX_DEV void kx_st8(const float *v, kx_p x, kx_u t, unsigned long long at, kx_u c
             kx_put8((float *)x + at + c, t, v);
     }
 }
+/* kx_q8.cu - eight columns a lane as int8: what libraries that quantize rows share.
+ *
+ * Four lanes hold a block of 32, a warp one of 256; all lanes of the warp take part. Bits: be_cpu_refq.c.
+ */
 #define KX_FLT_MAX 3.402823466e+38f
 
-/* What a tensor of type t would hold. */
-KX_DEV void kx_round8(float *v, kx_u t)
-{
-    if (t == KX_F16) {
-        KX_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = kx_h2f(kx_f2h(v[i]));
-    }
-}
-KX_DEV float kx_lanes_sum(float v)
-{
-    v = v + kx_shfl_xor_f(v, 16);
-    v = v + kx_shfl_xor_f(v, 8);
-    v = v + kx_shfl_xor_f(v, 4);
-    v = v + kx_shfl_xor_f(v, 2);
-    return v + kx_shfl_xor_f(v, 1);
-}
-/* Over all threads of a block of so many warps; part: 32 floats of shared memory that
- * nothing else uses. */
-KX_DEV float kx_block_sum(float v, float *part, kx_u warps)
-{
-    const kx_u lane = kx_tid() % 32u;
-    v = kx_lanes_sum(v);
-    if (lane == 0u)
-        part[kx_tid() / 32u] = v;
-    kx_sync();
-    return kx_lanes_sum(lane < warps ? part[lane] : 0.0f);
-}
-KX_DEV float kx_sq8(const float *v, float s)
-{
-    KX_UNROLL
-    for (int i = 0; i < 8; i++)
-        s = kx_fma(v[i], v[i], s);
-    return s;
-}
-KX_DEV float kx_inv_rms(float sum, kx_u k, float eps)
-{
-    return kx_div(1.0f, kx_sqrt(kx_div(sum, (float)k) + eps));
-}
 KX_DEV struct kx_u2 kx_pack8(const int *c)
 {
     struct kx_u2 q;
@@ -851,6 +832,45 @@ KX_DEV void kx_q8_k(const float *v, struct kx_u2 *q, float *d, int *s)
     *s += kx_shfl_xor_i(*s, 2);
     *q = kx_pack8(c);
     *d = bad ? kx_i2f_bits(0x7fc00000) : dead ? 0.0f : kx_div(1.0f, is);
+}
+/* What a tensor of type t would hold. */
+KX_DEV void kx_round8(float *v, kx_u t)
+{
+    if (t == KX_F16) {
+        KX_UNROLL
+        for (int i = 0; i < 8; i++)
+            v[i] = kx_h2f(kx_f2h(v[i]));
+    }
+}
+KX_DEV float kx_lanes_sum(float v)
+{
+    v = v + kx_shfl_xor_f(v, 16);
+    v = v + kx_shfl_xor_f(v, 8);
+    v = v + kx_shfl_xor_f(v, 4);
+    v = v + kx_shfl_xor_f(v, 2);
+    return v + kx_shfl_xor_f(v, 1);
+}
+/* Over all threads of a block of so many warps; part: 32 floats of shared memory that
+ * nothing else uses. */
+KX_DEV float kx_block_sum(float v, float *part, kx_u warps)
+{
+    const kx_u lane = kx_tid() % 32u;
+    v = kx_lanes_sum(v);
+    if (lane == 0u)
+        part[kx_tid() / 32u] = v;
+    kx_sync();
+    return kx_lanes_sum(lane < warps ? part[lane] : 0.0f);
+}
+KX_DEV float kx_sq8(const float *v, float s)
+{
+    KX_UNROLL
+    for (int i = 0; i < 8; i++)
+        s = kx_fma(v[i], v[i], s);
+    return s;
+}
+KX_DEV float kx_inv_rms(float sum, kx_u k, float eps)
+{
+    return kx_div(1.0f, kx_sqrt(kx_div(sum, (float)k) + eps));
 }
 /* Columns c .. c + 7 of row as int8. */
 KX_DEV void kx_q8_st(const struct kx_u2 q, float d, int s, kx_u enc, kx_p xq, kx_p xd, kx_p xs, kx_u row, kx_u c, kx_u k)
@@ -1267,13 +1287,16 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
     kx_next();
-    KX_SHARED float part[2][32];
+    KX_SHARED float part[4][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u;
     kx_u turn = 0u;
-    float v[8], w[8], r[8];
-    if (step >= k) /* a row is one block a warp: the weights stay */
+    float v[8], w[8], r[8], w2[8];
+    if (step >= k) { /* a row is one block a warp: the weights stay */
         kx_ld8(w, a.w, KX_F32, 0, kx_tid() * 8u, k);
+        if (a.w2)
+            kx_ld8(w2, a.w2, KX_F32, 0, kx_tid() * 8u, k);
+    }
     kx_wait();
     for (kx_u row = kx_bx(); row < a.n; row += kx_gx()) {
         const unsigned long long at = (unsigned long long)row * k;
@@ -1285,7 +1308,6 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
             sum = kx_sq8(v, sum);
         }
         f = kx_inv_rms(kx_block_sum(sum, part[turn], warps), k, a.eps);
-        turn = 1u - turn;
         for (kx_u c = kx_tid() * 8u; c - lane8 < k; c += step) {
             if (step < k) {
                 kx_ld8(v, a.x, a.x_t, at, c, k);
@@ -1304,13 +1326,31 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
                 for (int i = 0; i < 8; i++)
                     v[i] = r[i] + v[i];
             }
+            if (a.scale != 0.0f) {
+                kx_round8(v, a.out_t);
+                KX_UNROLL
+                for (int i = 0; i < 8; i++)
+                    v[i] = v[i] * a.scale;
+            }
             if (a.out)
                 kx_st8(v, a.out, a.out_t, at, c, k);
+            if (a.w2) { /* step >= k: every thread is here once */
+                kx_round8(v, a.out_t);
+                f = kx_inv_rms(kx_block_sum(kx_sq8(v, 0.0f), part[2u + turn], warps), k, a.eps2);
+                KX_UNROLL
+                for (int i = 0; i < 8; i++)
+                    v[i] = v[i] * f;
+                KX_UNROLL
+                for (int i = 0; i < 8; i++)
+                    v[i] = v[i] * w2[i];
+                if (a.out2)
+                    kx_st8(v, a.out2, a.out2_t, at, c, k);
+            }
             if (a.xq) {
                 struct kx_u2 q;
                 float d;
                 int s;
-                kx_round8(v, a.out_t);
+                kx_round8(v, a.w2 ? a.out2_t : a.out_t);
                 if (a.enc == KX_ENC_Q8_0)
                     kx_q8_0(v, &q, &d, &s);
                 else
@@ -1318,6 +1358,7 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
                 kx_q8_st(q, d, s, a.enc, a.xq, a.xd, a.xs, row, c, k);
             }
         }
+        turn = 1u - turn;
     }
 }
 #endif
@@ -1468,23 +1509,23 @@ KX_KERNEL(kx_rope_kv, 512, 1, struct kx_rope_kv, a)
     kx_next();
     kx_wait();
     KX_SHARED float cs[256], sn[256];
-    const kx_u half = hd / 2u, all = heads + kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();
+    const kx_u half = hd / 2u, all = heads + (a.v.x ? 2u : 1u) * kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();
     const kx_u width = kv_heads * hd, blocks = (width + 255u) / 256u;
     float u[8], v[8], f = 1.0f;
     if (a.q.freq)
         kx_rope_angles(cs, sn, a.q.pos, a.q.freq, row, half, warps * 32u);
     kx_sync();
     for (kx_u h = kx_tid() / 32u; h < all; h += warps) {
-        const int is_q = h < heads;
-        const kx_p x = is_q ? a.q.x : a.k.x, w = is_q ? a.q.w : a.k.w;
-        const kx_u x_t = is_q ? a.q.x_t : a.k.x_t;
-        const unsigned long long at = (is_q ? (unsigned long long)row * heads + h : (unsigned long long)row * kv_heads + (h - heads)) * hd;
+        const int is_q = h < heads, is_v = h >= heads + kv_heads;
+        const kx_p x = is_q ? a.q.x : is_v ? a.v.x : a.k.x, w = is_q ? a.q.w : is_v ? a.v.w : a.k.w;
+        const kx_u x_t = is_q ? a.q.x_t : is_v ? a.v.x_t : a.k.x_t;
+        const unsigned long long at = (is_q ? (unsigned long long)row * heads + h : (unsigned long long)row * kv_heads + (h - heads - (is_v ? kv_heads : 0u))) * hd;
         kx_head_ld(u, v, x, x_t, at, half);
         if (w)
-            f = kx_inv_rms(kx_head_sq(u, v), hd, is_q ? a.q.eps : a.k.eps);
+            f = kx_inv_rms(kx_head_sq(u, v), hd, is_q ? a.q.eps : is_v ? a.v.eps : a.k.eps);
         if (w)
             kx_head_scale(u, v, f, w, half);
-        if (a.q.freq)
+        if (a.q.freq && !is_v)
             kx_head_turn(u, v, cs, sn, half);
         kx_head_st(u, v, x, x_t, at, half);
     }
