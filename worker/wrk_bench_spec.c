@@ -83,13 +83,14 @@ static enum rc answer(struct wrk_bench *b, const struct text *t, uint32_t n, uin
         if ((rc = wrk_bench_generate(f, &q, err)) != RC_OK ||
             (rc = wrk_bench_wait(f, err)) != RC_OK)
             return rc;
+        /* the warm-up's too: where guesses do not pay there are none later */
+        m->n_right += a->n_right;
+        m->n_wrong += a->n_wrong;
         if (i == 0)
             continue;
         us = f->spent_us - a->first_us;
         wrk_bench_add(&m->rate, (double)gen * 1e6 / (double)(us > 0 ? us : 1));
         m->hash = a->hash;
-        m->n_right += a->n_right;
-        m->n_wrong += a->n_wrong;
     }
     return RC_OK;
 }

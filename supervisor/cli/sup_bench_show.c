@@ -160,9 +160,7 @@ static void show_prefix(FILE *to, const json_t *o)
     show(to, &g, columns);
     fprintf(to, "second / first: %.1f %%\n", number(p, "ratio") * 100);
     if (whole(p, "cached_tokens") < whole(p, "prefix_tokens"))
-        fprintf(to,
-                "of %lld shared tokens %lld were found: raise --kv-mb, or see the page "
-                "prompt-cache\n",
+        fprintf(to, "of %lld shared tokens %lld were found: raise --kv-mb\n",
                 whole(p, "prefix_tokens"), whole(p, "cached_tokens"));
 }
 
@@ -238,13 +236,13 @@ static void show_head(FILE *to, const json_t *o)
     fact(to, o, "device", "device");
     fact(to, o, "kernels", "kernels");
     fact(to, o, "f32_gemm", "f32 products");
-    fprintf(to, "threads: %lld\n", whole(o, "threads"));
+    fprintf(to, "threads: %lld  runs: %lld\n", whole(o, "threads"), whole(o, "runs"));
     fprintf(to, "loaded in %.0f ms, weights %s", number(o, "load_ms"),
             sup_bytes((uint64_t)whole(o, "weight_bytes"), b[0]));
     if (whole(o, "kv_bytes") > 0)
         fprintf(to, ", KV cache %s, context %lld", sup_bytes((uint64_t)whole(o, "kv_bytes"), b[1]),
                 whole(o, "ctx_tokens"));
-    fprintf(to, "; runs: %lld\n", whole(o, "runs"));
+    putc('\n', to);
 }
 
 void sup_bench_show(FILE *to, const json_t *o)
