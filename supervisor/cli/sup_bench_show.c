@@ -169,27 +169,30 @@ static void show_speculation(FILE *to, const json_t *o)
     static const char *const columns[] = {"GUESSED AHEAD", ">PLAIN",    ">GUESSED",
                                           ">GAIN",         ">ACCEPTED", "THEN"};
     struct grid g = {.n_cols = 6};
-    bool differs = false;
+    bool differs = false, rests = false;
     const json_t *v;
     size_t i;
 
     json_array_foreach(json_object_get(o, "speculation"), i, v)
     {
-        if (g.n_rows == ROWS_MAX)
+        bool off = json_is_true(json_object_get(v, "rests"));
+        size_t r = g.n_rows;
+
+        if (r == ROWS_MAX)
             break;
-        put(&g, g.n_rows, 0, "%.12s, %.16s", word(v, "mode"), word(v, "text"));
-        put(&g, g.n_rows, 1, "%.1f", number(v, "plain_tok_s"));
-        put(&g, g.n_rows, 2, "%.1f", number(v, "spec_tok_s"));
-        put(&g, g.n_rows, 3, "%.2f x", number(v, "gain"));
-        if (whole(v, "offered") > 0)
-            put(&g, g.n_rows, 4, "%lld of %lld", whole(v, "accepted"), whole(v, "offered"));
-        else
-            put(&g, g.n_rows, 4, "none made");
-        put(&g, g.n_rows++, 5, "%s",
-            json_is_true(json_object_get(v, "rests")) ? "rests: plain is faster" : "goes on");
+        put(&g, r, 0, "%.12s, %.16s", word(v, "mode"), word(v, "text"));
+        put(&g, r, 1, "%.1f", number(v, "plain_tok_s"));
+        put(&g, r, 2, "%.1f", number(v, "spec_tok_s"));
+        put(&g, r, 3, "%.2f x", number(v, "gain"));
+        put(&g, r, 4, "%lld of %lld", whole(v, "accepted"), whole(v, "offered"));
+        put(&g, r, 5, "%s", off ? "rests" : "goes on");
+        g.n_rows++;
+        rests = rests || off;
         differs = differs || json_is_false(json_object_get(v, "same_tokens"));
     }
     show(to, &g, columns);
+    if (rests)
+        fputs("rests: guessing has switched itself off, plain decoding is faster there\n", to);
     if (differs)
         fputs("WARNING: guessed answers differ from plain ones; see \"same_tokens\" in --json\n",
               to);

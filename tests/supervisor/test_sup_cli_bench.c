@@ -133,7 +133,7 @@ static void a_chat_model(void **state)
         "180.0  180.0  180.0   90.0    1.80 x",
         "32 do not fit: 32 x 177 tokens need 96.0 MiB of KV cache, 64.0 are there",
         "prompt of 2080, all new", "second / first: 1.0 %", "of 2048 shared tokens 1024 were found",
-        "123450 of 123456  goes on", "none made  rests: plain is faster",
+        "123450 of 123456  goes on", "0 of 0  rests", "rests: guessing has switched itself off",
         "WARNING: guessed answers", "not applicable: embed - the model makes no embeddings",
         "interrupted: what is missing");
 }
