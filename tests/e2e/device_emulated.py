@@ -176,13 +176,12 @@ def bench_tells_what_ran():
         raise Skip("the emulated driver is not built")
     with tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
         gemma(d)
-        r = subprocess.run([os.path.join(BIN, "inferd"), "bench", "--json", "--only=prompt,decode,spec", "--backend=cuda",
+        r = subprocess.run([os.path.join(BIN, "inferd"), "bench", "--json", "--only=prompt,decode", "--backend=cuda",
                             f"--cuda-library={EMU}", "--prompt=16", "--gen=4", "--runs=1", "--kv-mb=16", "--batch-tokens=64",
                             os.path.join(d, TINY_GEMMA)], capture_output=True, timeout=300 * SLOW, check=False)
         equal(r.returncode, 0, f"{r.stderr[:400]!r}")
         o = json.loads(r.stdout)
         equal(o["backend"], "cuda", "backend")
-        check(all(x["same_tokens"] for x in o["speculation"]), f"guessed ahead = plain: {o['speculation']}")
         check(sum(o["kernels"]["dispatch"].values()) > 0 and o["kernels"]["dispatch"]["reference"] == 0, f"{o['kernels']}")
         equal((o["kernels"]["hot_compiles"], o["hot_allocs"]), (0, 0), "hot compilations and allocations")
 
