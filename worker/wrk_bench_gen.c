@@ -171,9 +171,9 @@ enum rc wrk_bench_decode(struct wrk_bench *b, struct rc_err *err)
     wrk_bench_say(b, "measuring: decoding %u tokens", gen);
     if (!fits(b, n, len, &need, &have))
         return rc_fail(err, RC_LIMIT,
-                       "--seqs %u of %u tokens need %llu bytes of KV cache at once, %llu are "
-                       "there: raise --kv-mb",
-                       n, len, (unsigned long long)need, (unsigned long long)have);
+                       "--seqs %u of %u tokens need %.1f MiB of KV cache at once, %.1f are there: "
+                       "raise --kv-mb",
+                       n, len, (double)need / 1048576, (double)have / 1048576);
     if ((rc = wrk_bench_engine(&b->front, 0, NULL, err)) != RC_OK ||
         (rc = decode_runs(b, n, gen, &r, err)) != RC_OK)
         return rc;
