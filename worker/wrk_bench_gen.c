@@ -15,7 +15,7 @@
 
 static double per_s(uint64_t n, uint64_t us)
 {
-    return (double)n * 1e6 / (double)(us > 0 ? us : 1);
+    return (double)n * 1e6 / (double)us;
 }
 
 /* A prompt in b->ids and one token behind it. *us: until the token was there. */
@@ -29,7 +29,7 @@ static enum rc first_token(struct wrk_bench *b, uint32_t n, bool cached, uint64_
     wrk_bench_clear(f);
     if ((rc = wrk_bench_generate(f, &q, err)) != RC_OK || (rc = wrk_bench_wait(f, err)) != RC_OK)
         return rc;
-    *us = f->a[0].first_us - f->a[0].begun_us;
+    *us = f->a[0].first_us > f->a[0].begun_us ? f->a[0].first_us - f->a[0].begun_us : 1;
     if (n_cached != NULL)
         *n_cached = f->a[0].n_cached;
     return RC_OK;
@@ -136,7 +136,7 @@ static enum rc together(struct wrk_bench *b, uint32_t n, uint32_t steps, double 
         if (f->a[i].err.code != RC_OK)
             return rc_fail(err, f->a[i].err.code, "%s", f->a[i].err.msg);
     if (f->n_tokens > had)
-        *rate = per_s(f->n_tokens - had, f->spent_us - begun);
+        *rate = per_s(f->n_tokens - had, f->spent_us > begun ? f->spent_us - begun : 1);
     return wrk_bench_cancel(f, err);
 }
 
@@ -289,7 +289,7 @@ enum rc wrk_bench_prefix(struct wrk_bench *b, struct rc_err *err)
         n_cached = i == 0 || got < n_cached ? got : n_cached;
         wrk_bench_add(&cold, (double)first * 1e-3);
         wrk_bench_add(&hit, (double)second * 1e-3);
-        wrk_bench_add(&ratio, (double)second / (double)(first > 0 ? first : 1));
+        wrk_bench_add(&ratio, (double)second / (double)first);
     }
     o = json_object();
     json_object_set_new(o, "prefix_tokens", json_integer(n));

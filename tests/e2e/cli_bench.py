@@ -28,7 +28,6 @@ def figure(o, key, n):
 def measured(args):
     r = run([*args, "--json"])
     equal(r.returncode, 0, r.stderr.decode())
-    equal(r.stderr, b"", "nothing to complain about")
     return json.loads(r.stdout)
 
 
