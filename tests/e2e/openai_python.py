@@ -177,17 +177,47 @@ def chat_tools_stream():
         asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "max_tokens": 400,
                  "temperature": 1, "seed": 5}
         whole = c.chat.completions.create(**asked).choices[0]
-        calls, finish = {}, None
+        calls, finish, pieces = {}, None, 0
         for chunk in c.chat.completions.create(stream=True, **asked):
             finish = chunk.choices[0].finish_reason or finish
             for d in chunk.choices[0].delta.tool_calls or []:
                 if d.id:
-                    check(d.index not in calls and d.type == "function", "id, type and name come once, first")
+                    check(d.index not in calls and d.type == "function" and d.function.arguments == "",
+                          "id, type and name come once, first, with empty arguments")
                     calls[d.index] = [d.function.name, ""]
+                    continue
                 calls[d.index][1] += d.function.arguments
+                pieces += 1
         equal(finish, whole.finish_reason, "finish_reason")
         equal([tuple(calls[i]) for i in sorted(calls)],
               [(x.function.name, x.function.arguments) for x in whole.message.tool_calls], "the same calls")
+        check(pieces > 2 * len(calls), f"arguments come while they are written: {pieces} pieces of {len(calls)} calls")
+
+
+@case
+def chat_tools_cut_off():
+    """The limit in the middle of a call: what the stream has of it never parses, and its text is content."""
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "temperature": 1, "seed": 3, "max_tokens": 27,
+                 "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+        whole = c.chat.completions.create(**asked).choices[0]
+        equal((whole.finish_reason, whole.message.tool_calls), ("length", None), "told whole it is text")
+        content, arguments, names, finish = "", "", [], None
+        for chunk in c.chat.completions.create(stream=True, **asked):
+            d = chunk.choices[0].delta
+            content += d.content or ""
+            finish = chunk.choices[0].finish_reason or finish
+            for x in d.tool_calls or []:
+                names += [x.function.name] if x.id else []
+                arguments += x.function.arguments
+        equal((content, finish), (whole.message.content, "length"), "the stream has the same text")
+        equal(names, ["get_weather"], "and had begun the call")
+        try:
+            json.loads(arguments)
+            check(False, f"the arguments of a call cut off parse: {arguments}")
+        except json.JSONDecodeError:
+            pass
 
 
 @case
@@ -246,11 +276,13 @@ def responses_tools():
         r = c.responses.create(**asked)
         equal([x.type for x in r.output], ["function_call"], "output")
         weather_of(r.output[0].arguments)
-        pieces, done = "", None
+        pieces, told, done = [], None, None
         for e in c.responses.create(stream=True, **asked):
-            pieces += e.delta if e.type == "response.function_call_arguments.delta" else ""
+            pieces += [e.delta] if e.type == "response.function_call_arguments.delta" else []
+            told = e.arguments if e.type == "response.function_call_arguments.done" else told
             done = e.response if e.type == "response.completed" else done
-        equal((pieces, done.output[0].arguments), (r.output[0].arguments,) * 2, "streamed arguments")
+        equal(("".join(pieces), told, done.output[0].arguments), (r.output[0].arguments,) * 3, "streamed arguments")
+        check(len(pieces) > 2, f"arguments come while they are written: {pieces}")
         back = [{"role": "user", "content": "hi"}, *r.output,
                 {"type": "function_call_output", "call_id": r.output[0].call_id, "output": "21 degrees"}]
         again = c.responses.create(model=model, input=back, tools=tools, max_output_tokens=4)

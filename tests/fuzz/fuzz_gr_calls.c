@@ -5,7 +5,7 @@
  */
 #include "gr_fuzz.h"
 
-#include "wrk_parse.h"
+#include "worker/call_ref.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -15,12 +15,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = gr_fuzz(WRK_GR_CALLS, data, size, out, sizeof(out)), left = n;
 
     while (left > 0) {
-        size_t name, n_name, body, n_body;
+        size_t name = 0, n_name = 0, body = 0, n_body = 0;
 
         gr_require((end = memchr(at, call_end, left)) != NULL);
         if (memchr(at, '\0', (size_t)(end - at)) == NULL &&
-            wrk_call_split(at, (size_t)(end - at), &name, &n_name, &body, &n_body))
-            gr_require(wrk_call_json(at + body, n_body, NULL, NULL) > 0);
+            call_ref_split(at, (size_t)(end - at), &name, &n_name, &body, &n_body))
+            gr_require(call_ref_json(at + body, n_body, NULL, NULL) > 0);
         left -= (size_t)(end - at) + 1;
         at = end + 1;
         if (left > 0)

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "wrk_parse.h"
+#include "worker/call_ref.h"
 
 #define Q "\xfd"
 #define E "\xfb"
@@ -123,13 +123,13 @@ static void what_is_written_is_read(void **state)
                 continue;
             whole++;
             for (char *at = out; *at != '\0'; at = end + 1 + (end[1] == B[0])) {
-                size_t name, n_name, body, n_body;
+                size_t name = 0, n_name = 0, body = 0, n_body = 0;
                 json_t *j;
 
                 assert_non_null(end = strchr(at, E[0]));
-                assert_true(wrk_call_split(at, (size_t)(end - at), &name, &n_name, &body, &n_body));
+                assert_true(call_ref_split(at, (size_t)(end - at), &name, &n_name, &body, &n_body));
                 json[0] = '\0';
-                if (wrk_call_json(at + body, n_body, on_json, json) == 0)
+                if (call_ref_json(at + body, n_body, on_json, json) == 0)
                     fail_msg("not read: %s", at);
                 assert_non_null(j = json_loads(json, 0, NULL));
                 assert_true(json_is_object(j));
