@@ -5,7 +5,7 @@ import os
 import struct
 
 import inferd_api
-from inferd_test import Skip, case, check, copy_model, equal, main, wait_for
+from inferd_test import GOLDEN, Skip, case, check, copy_model, equal, main, wait_for
 
 try:
     import openai
@@ -242,6 +242,60 @@ def thinking_is_apart():
                "INVALID_MODEL", f"model '{t.chat}' does not think")
         raises(openai.BadRequestError, lambda: c.chat.completions.create(model=t.chat, messages=MESSAGES, tools=TOOLS),
                "INVALID_MODEL", f"model '{t.chat}' does not support tool calling")
+
+
+def marks():
+    """Ids of the tiny Gemma 4's marks: a bias makes its random weights end what they think."""
+    with open(os.path.join(GOLDEN, "gemma4_text", "tokenizer.json"), encoding="utf-8") as f:
+        return {a["content"]: str(a["id"]) for a in json.load(f)["added_tokens"]}
+
+
+def streamed(chunks):
+    """(thought, text, calls, finish_reason) of a stream."""
+    thought, text, calls, finish = "", "", {}, None
+    for ch in chunks:
+        d = ch.choices[0].delta
+        finish = ch.choices[0].finish_reason or finish
+        thought += getattr(d, "reasoning_content", None) or ""
+        text += d.content or ""
+        for x in d.tool_calls or []:
+            calls.setdefault(x.index, [x.function.name, ""])[1] += x.function.arguments
+    return thought, text, [tuple(calls[i]) for i in sorted(calls)], finish
+
+
+def said(choice):
+    m = choice.message
+    return (getattr(m, "reasoning_content", None) or "", m.content or "",
+            [(x.function.name, x.function.arguments) for x in m.tool_calls or []], choice.finish_reason)
+
+
+@case
+def a_thought_before_what_is_enforced():
+    """A call that must be made, a schema, a schema or calls: each behind a thought, and streamed alike."""
+    with inferd_api.target() as t:
+        c, model, mark = client(t), tool_model(t), marks()
+        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": WEATHER}}
+        asked = {"model": model, "messages": MESSAGES, "max_tokens": 300, "temperature": 1, "seed": 3,
+                 "reasoning_effort": "high", "logit_bias": {mark["<|channel>"]: 100, mark["<channel|>"]: 5}}
+        call = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+        to_call, to_say = {mark["<|tool_call>"]: 100}, {mark["<|tool_call>"]: -100}
+        for name, more, bias in (("call", call, {}), ("schema", {"response_format": schema}, {}),
+                                 ("either: call", {"tools": TOOLS, "response_format": schema}, to_call),
+                                 ("either: schema", {"tools": TOOLS, "response_format": schema}, to_say)):
+            ask = {**asked, **more, "logit_bias": {**asked["logit_bias"], **bias}, "parallel_tool_calls": False}
+            if "tools" not in more:
+                del ask["parallel_tool_calls"]
+            got = said(c.chat.completions.create(**ask).choices[0])
+            check(len(got[0]) > 0, f"{name}: a thought first: {got}")
+            if "call" in name:
+                equal((got[1], len(got[2]), got[3]), ("", 1, "tool_calls"), name)
+                check(got[2][0][0] == "now" and json.loads(got[2][0][1]) == {} or weather_of(got[2][0][1]), name)
+            else:
+                equal((got[2], got[3]), ([], "stop"), name)
+                weather_of(got[1])
+            equal(streamed(c.chat.completions.create(stream=True, **ask)), got, f"{name}: streamed")
+        raises(openai.BadRequestError, lambda: c.chat.completions.create(**{**asked, **call, "response_format": schema}),
+               "UNSUPPORTED_FEATURE", "field 'response_format': not supported beside a 'tool_choice'")
 
 
 @case

@@ -46,6 +46,15 @@ static void test_what_the_worker_is_asked(void **state)
     assert_int_equal(q->tools.len, 0);
     assert_int_equal(q->tool_choice, 0);
     leave();
+    q = asked(HI
+              ",\"tools\":[" F("f") "],\"reasoning_effort\":\"low\",\"response_format\":{\"type\":"
+                                    "\"json_object\"}}");
+    assert_true(q->thinking && q->grammar_kind == 1 && q->tools.len > 0);
+    leave();
+    q = asked(HI
+              ",\"tools\":[" F("f") "],\"reasoning_effort\":\"low\",\"tool_choice\":\"required\"}");
+    assert_true(q->thinking && q->tool_choice == 1);
+    leave();
     assert_true(asked(HI ",\"reasoning_effort\":\"low\"}")->thinking);
     leave();
     assert_false(asked(HI ",\"reasoning_effort\":\"minimal\"}")->thinking);
@@ -86,9 +95,11 @@ static void test_refusals(void **state)
          "tool_choice.function.name"},
         {HI ",\"tools\":[" F("f") "],\"parallel_tool_calls\":1}", "INVALID_REQUEST",
          "parallel_tool_calls"},
-        {HI ",\"tools\":[" F("f") "],\"regex\":\"a\"}", "UNSUPPORTED_FEATURE", "field 'regex'"},
-        {HI ",\"reasoning_effort\":\"high\",\"response_format\":{\"type\":\"json_object\"}}",
-         "UNSUPPORTED_FEATURE", "beside thinking"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":\"required\",\"regex\":\"a\"}",
+         "UNSUPPORTED_FEATURE", "field 'regex': not supported beside a 'tool_choice'"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":" F("f") ",\"response_format\":{\"type\":"
+                                                              "\"json_object\"}}",
+         "UNSUPPORTED_FEATURE", "field 'response_format'"},
         {HI ",\"functions\":[{}]}", "UNSUPPORTED_FEATURE", "use 'tools'"},
         {TALK("{\"role\":\"tool\",\"content\":\"x\"}"), "INVALID_REQUEST",
          "messages[1].tool_call_id"},
