@@ -231,10 +231,9 @@ bool sup_thinking_read(struct sup_gen *g, const json_t *effort, const char *effo
     return true;
 }
 
-bool sup_tools_format(const Ipc__Generate *q, struct sup_fail *f)
+bool sup_tools_format(const Ipc__Generate *q, const char *format, struct sup_fail *f)
 {
-    static const char *const fields[] = {"", "response_format", "response_format", "grammar",
-                                         "regex"};
+    const char *const fields[] = {"", format, format, "grammar", "regex"};
     const char *field = fields[q->grammar_kind < 5 ? q->grammar_kind : 0];
 
     if (!q->grammar_kind || !q->tool_choice)

@@ -94,6 +94,9 @@ static void test_refusals(void **state)
         {HI ",\"background\":true}", "field 'background'"},
         {HI ",\"truncation\":\"auto\"}", "field 'truncation'"},
         {HI ",\"n\":2}", "field 'n'"},
+        {HI ",\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"text\":{\"format\":{\"type\":"
+            "\"json_object\"}}}",
+         "field 'text.format': not supported beside a 'tool_choice'"},
         {HI ",\"tools\":[{\"type\":\"web_search\"}]}", "tools[0].type"},
         {HI ",\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"name\":\"g\"}}",
          "tool_choice.name"},
