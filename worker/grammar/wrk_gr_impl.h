@@ -125,6 +125,12 @@ uint32_t gr_alt_of(struct gr_build *b, const uint32_t *kids);
 
 /* Next code point of valid UTF-8 at s[*at]; GR_NONE and *at unchanged when invalid. */
 uint32_t gr_utf8(const char *s, size_t n, size_t *at);
+unsigned gr_utf8_put(uint32_t c, uint8_t out[4]); /* returns its bytes */
+uint32_t gr_utf8_count(const char *s, size_t n);  /* characters begun in s */
+/* That many hexadecimal digits, at most 7 or a value below GR_NONE; GR_NONE: there are fewer. */
+uint32_t gr_hex(const char *s, size_t n, size_t *at, unsigned digits);
+/* Decimal digits, as many as there are, a billion at most; GR_NONE: there are none. */
+uint32_t gr_decimal(const char *s, size_t n, size_t *at);
 
 /* -------------------------------------------------------------------- readers */
 
