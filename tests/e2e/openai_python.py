@@ -192,6 +192,11 @@ def chat_tools_stream():
         equal([tuple(calls[i]) for i in sorted(calls)],
               [(x.function.name, x.function.arguments) for x in whole.message.tool_calls], "the same calls")
         check(pieces > 2 * len(calls), f"arguments come while they are written: {pieces} pieces of {len(calls)} calls")
+        with c.chat.completions.stream(**asked) as helped:  # the client's own way to put pieces together
+            seen = [e.arguments for e in helped if e.type == "tool_calls.function.arguments.delta"]
+            last = helped.get_final_completion().choices[0].message
+        check(len(seen) > 2 * len(calls) and not seen[0].endswith("}"), "it sees them grow")
+        equal([x.function.arguments for x in last.tool_calls], [x.function.arguments for x in whole.message.tool_calls], "and whole")
 
 
 @case
@@ -337,6 +342,10 @@ def responses_tools():
             done = e.response if e.type == "response.completed" else done
         equal(("".join(pieces), told, done.output[0].arguments), (r.output[0].arguments,) * 3, "streamed arguments")
         check(len(pieces) > 2, f"arguments come while they are written: {pieces}")
+        with c.responses.stream(**asked) as helped:
+            grown = [e.snapshot for e in helped if e.type == "response.function_call_arguments.delta"]
+            equal(helped.get_final_response().output[0].arguments, r.output[0].arguments, "the client's own way to put them together")
+        equal(grown[-1], r.output[0].arguments, "and to watch them grow")
         back = [{"role": "user", "content": "hi"}, *r.output,
                 {"type": "function_call_output", "call_id": r.output[0].call_id, "output": "21 degrees"}]
         again = c.responses.create(model=model, input=back, tools=tools, max_output_tokens=4)
