@@ -5,8 +5,8 @@
  * in as bytes, cut between characters. A call is told while it is written, its arguments as
  * JSON; one that is malformed, cut off, too long or one too many is given back as the text
  * it was written in, its marks spelled out, also when parts of it were told: those are then
- * said to be void. Knows nothing of sampling,
- * stop strings or frames. Allocates at init only. Page: docs/tools.md.
+ * said to be void. Knows nothing of sampling, stop strings or frames. Allocates at init only.
+ * Page: docs/tools.md.
  * Source: gemma.md 13.2. Tests: tests/worker/test_wrk_parse.c, fuzz: fuzz_call.c
  */
 #ifndef INFERD_WRK_PARSE_H
