@@ -68,7 +68,8 @@ struct sup_choice {
     struct sup_json text, ids;
     struct sup_json reasoning, calls; /* calls: rows of "tool_calls" */
     uint32_t n_calls;
-    bool in_call; /* the last one's arguments go on */
+    bool in_call;   /* the last one's arguments go on */
+    size_t call_at; /* where its row begins in calls */
     struct sup_probs probs;
     uint32_t finish; /* as in Delta */
     bool role_sent;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """contract.py - the same request has the same bytes: cached or cold, alone or beside seven others, before or after a worker
 died, guessed ahead or not. Random conversations of a few growing turns on a small random Gemma 4 model, greedy and sampled,
-with penalties, stop strings, several choices and structured output.
+with penalties, stop strings, several choices, structured output, and chats that think and call tools.
 
     python3 tests/e2e/contract.py            24 conversations
     CONTRACT_FULL=1 python3 tests/e2e/contract.py   200 of them
@@ -16,7 +16,11 @@ from inferd_test import BIN, Server, case, check, copy_model, equal, main, wait_
 
 MODEL = "gemma4_text"
 N = 200 if os.environ.get("CONTRACT_FULL") else 24
-COMP = "/v1/completions"
+COMP, CHAT = "/v1/completions", "/v1/chat/completions"
+NOTE = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 5}, "b": {"type": "integer"}}, "required": ["a"]}
+TOOLS = [{"type": "function", "function": {"name": "note", "parameters": NOTE}},
+         {"type": "function", "function": {"name": "now"}}]
+SHAPE = {"type": "json_schema", "json_schema": {"name": "x", "schema": NOTE}}
 OPTIONS = {"preload": MODEL, "threads": 1, "max_seqs": 24, "kv_mb": 32}
 
 
@@ -46,10 +50,29 @@ def conversation(i):
     return out
 
 
+def chat(i):
+    """The same with messages: calls that must be, calls or a shape, each thought about or not."""
+    rnd = random.Random(i)
+    kinds = ({"tool_choice": "required"}, {"response_format": SHAPE},
+             {"response_format": SHAPE, "tools": []})
+    messages, out = [], []
+    for turn in range(2):
+        messages = messages + [{"role": "user", "content": " ".join(rnd.choice(("the", "sun", "of", "7", "north")) for _ in range(60))}]
+        out.append({"model": MODEL, "messages": messages, "max_tokens": 40, "seed": rnd.randrange(1 << 40), "temperature": 1,
+                    "return_token_ids": True, "tools": TOOLS, "chat_template_kwargs": {"enable_thinking": rnd.random() < 0.7},
+                    "logit_bias": {"22": 4}, **kinds[(i + turn) % 3]})  # 22: what ends a thought
+        messages = messages + [{"role": "assistant", "content": "yes " * rnd.randrange(9)}]
+    return out
+
+
 def ask(s, body):
-    r = s.request("POST", COMP, body)
+    r = s.request("POST", CHAT if "messages" in body else COMP, body)
     equal(r.status, 200, f"{r.body[:300]!r}")
-    return r.json["choices"], r.json["usage"]["cached_prompt_tokens"]
+    j = r.json
+    for c in j["choices"]:
+        for call in c.get("message", {}).get("tool_calls") or []:
+            del call["id"]  # is of the request
+    return j["choices"], j["usage"]["cached_prompt_tokens"]
 
 
 def choices(s, talks, **more):
@@ -64,10 +87,12 @@ def same(got, want, talks, what):
 
 @case
 def the_same_request_has_the_same_bytes():
-    talks = [conversation(i) for i in range(N)]
+    talks = [conversation(i) for i in range(N)] + [chat(i) for i in range(N // 4)]
     with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **speculation("off")) as s:
         cold = choices(s, talks, prompt_cache=False)
-        check(len({str(x) for x in cold}) == N, "conversations differ")
+        check(len({str(x) for x in cold}) == len(talks), "conversations differ")
+        said = [c["message"] for talk in cold[N:] for turn in talk for c in turn]
+        check(any(m.get("tool_calls") for m in said) and any("reasoning_content" in m for m in said), "some call, some think")
         warm = [[ask(s, body) for body in talk] for talk in talks]
         same([[a for a, _ in x] for x in warm], cold, talks, "cached")
         check(sum(n for x in warm for _, n in x) > 0, "something was cached")
