@@ -281,6 +281,8 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     if (wrk_shapes_compiled(&e->shapes) != compiled) /* tens of milliseconds: one a step */
         *budget = 0;
     if (rc == RC_OK)
+        rc = wrk_ahead_take(e, &t->gen, t->frame->generate, why);
+    if (rc == RC_OK)
         rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
     if (rc == RC_OK)
         rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, why);
