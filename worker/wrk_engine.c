@@ -385,9 +385,8 @@ static void tell_cache(const struct wrk_engine *e, Ipc__Stats *s)
     s->cache_evicted_space = r->stats.evicted[WRK_EVICT_SPACE];
     s->cache_evicted_budget = r->stats.evicted[WRK_EVICT_BUDGET];
     s->cache_evicted_windows = r->stats.evicted_windows;
-    s->cache_nodes = r->n_used - r->n_roots;
     s->cache_bytes = r->used_bytes;
-    s->cache_held_bytes = wrk_pages_cached_bytes(&e->pages, true);
+    s->cache_held_bytes = wrk_pages_cached_held_bytes(&e->pages);
     s->cache_budget_bytes = r->budget_bytes;
 }
 
