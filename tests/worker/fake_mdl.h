@@ -47,6 +47,7 @@ struct mdl {
     bool can_sample; /* a device that draws; gives back rows whose best id is give_back, -2: all */
     int32_t give_back; /* -1 = none */
     uint32_t n_out, n_draws, n_host_rows;
+    struct be_sample_row drawn; /* the last row drawn on the device */
     const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
@@ -159,6 +160,7 @@ enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, 
         uint32_t rank = rows[i].temperature > 0 ? (uint32_t)(rows[i].u * (float)rows[i].top_k) : 0;
         bool bad = false;
 
+        m->drawn = rows[i];
         for (int v = 0; v < FAKE_VOCAB; v++)
             bad = bad || !isfinite(x[v]);
         for (int v = 0; v < FAKE_VOCAB; v++) {
