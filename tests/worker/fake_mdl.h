@@ -4,9 +4,9 @@
  * wanted row's logits are a function of what is read back through them (the
  * windowed class for the last tokens, the other for all). A wrong page, a page given
  * to two sequences or one released too early changes the answer.
- * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 16 + b the byte b, 272..
- * pieces of several bytes. Defining the whole of both headers here keeps the real ones out of the
- * link.
+ * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 9 the end of a turn, 16 + b
+ * the byte b, 272.. pieces of several bytes. Defining the whole of both headers here keeps the real
+ * ones out of the link.
  */
 #ifndef TEST_WORKER_FAKE_MDL_H
 #define TEST_WORKER_FAKE_MDL_H
@@ -20,6 +20,7 @@
 
 #define FAKE_VOCAB 300
 #define FAKE_EOS 1
+#define FAKE_EOT 9 /* ends an answer too */
 #define FAKE_BOS 2
 #define FAKE_BYTE(b) (16 + (int32_t)(unsigned char)(b))
 #define FAKE_PIECE0 272
@@ -288,9 +289,9 @@ enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
 }
 const int32_t *mdl_eos(const struct mdl *m, size_t *n)
 {
-    static const int32_t eos[] = {FAKE_EOS};
+    static const int32_t eos[] = {FAKE_EOS, FAKE_EOT};
     (void)m;
-    *n = 1;
+    *n = 2;
     return eos;
 }
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
