@@ -170,6 +170,9 @@ bool wrk_batch_decoding(const struct wrk_engine *e);
 /* --- wrk_ahead.c: drafts for the next pass, and what they were worth */
 enum rc wrk_ahead_init(struct wrk_engine *e, struct rc_err *err);
 void wrk_ahead_deinit(struct wrk_engine *e);
+/* What a request wants of it, into g. Errors: RC_INVALID names the field. */
+enum rc wrk_ahead_take(const struct wrk_engine *e, struct wrk_gen *g, const Ipc__Generate *m,
+                       struct rc_err *err);
 /* Drafts that fit into the coming pass beside n_rows rows. */
 uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows);
 /* Is the row of a draft right: were all before it, and is its input the token chosen? */

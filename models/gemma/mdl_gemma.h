@@ -88,6 +88,10 @@ struct gemma_rows {
 /* mdl_gemma_plan.c */
 enum rc mdl_gemma_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_gemma_plan_layers(struct mdl *m, struct gemma *g, struct rc_err *err);
+/* A weight beside the layers, by its name after the prefix (hf) or in a GGUF. */
+enum rc mdl_gemma_plan_one(struct mdl *m, const struct gemma *g, const char *hf, const char *gguf,
+                           unsigned use, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                           struct rc_err *err);
 enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err);
 /* 0, 1, 2 .. n - 1, n <= max_rows; written when first asked for. Of a decoder, not of its drafter.
  */

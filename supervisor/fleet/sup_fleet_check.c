@@ -129,6 +129,7 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->echo = q->generate->echo;
         a->tools = q->generate->tools.len > 0;
         a->stream = q->generate->stream;
+        a->cached = q->generate->cache_ns.len > 0;
         /* a token is made of one byte at least; a few are added */
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {

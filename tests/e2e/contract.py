@@ -85,6 +85,24 @@ def same(got, want, talks, what):
             equal(a, b, f"{what}: conversation {i}, turn {turn}, {talks[i][turn]}")
 
 
+# how a request may be guessed for, where the model has a drafter
+WISHES = ({}, {"speculation_policy": "mtp", "speculative_k": 1}, {"speculation_policy": "off"}, {"draft_model": "assistant", "speculative_k": 8},
+          {"speculation_policy": "lookup", "speculative_k": 2}, {"draft_model": f"{MODEL}/assistant", "speculation_policy": "mtp"},
+          {"draft_model": MODEL, "speculation_policy": "auto", "speculative_k": 4})
+GREEDY = {"model": MODEL, "prompt": [5, 6, 7] * 9, "max_tokens": 64, "ignore_eos": True}
+
+
+def wished(s, wish, body):
+    return s.request("POST", COMP, {**body, **wish})
+
+
+def refused(s, wish, param, words):
+    for path, body in ((COMP, GREEDY), ("/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "a"}]})):
+        r = s.request("POST", path, {**body, **wish})
+        equal((r.status, r.json["error"]["param"]), (400, param), f"{path} {wish}")
+        check(words in r.json["error"]["message"], r.json["error"]["message"])
+
+
 @case
 def the_same_request_has_the_same_bytes():
     talks = [conversation(i) for i in range(N)] + [chat(i) for i in range(N // 4)]
@@ -99,17 +117,30 @@ def the_same_request_has_the_same_bytes():
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             same(list(pool.map(lambda t: choices(s, [t], prompt_cache=False)[0], talks)), cold, talks, "beside seven others")
             same(list(pool.map(lambda t: choices(s, [t])[0], talks)), cold, talks, "cached beside seven others")
+        for wish in ({"speculation_policy": "mtp"}, {"draft_model": "assistant"}, {"speculation_policy": "lookup"}):
+            refused(s, wish, "speculation_policy", "expected auto or off: this server does not guess")
+        for wish in ({"speculation_policy": "off", "speculative_k": 8}, {"draft_model": MODEL}):
+            equal(wished(s, wish, GREEDY).status, 200, f"{wish} where nothing is guessed")
         old = s.workers()
         equal(len(old), 1, "workers")
         os.kill(old[0], signal.SIGKILL)
         wait_for(lambda: s.metric("inferd_worker_deaths_total"), "the death to be seen")
         same(choices(s, talks), cold, talks, "after the worker died")
         check(s.workers() and s.workers() != old, "another worker")
-    if more := speculation("lookup"):
-        with Server(fill=lambda d: copy_model(MODEL, d), **OPTIONS, **more) as s:
-            same(choices(s, talks), cold, talks, "guessed ahead")
+    if more := speculation("auto"):
+        with Server(fill=lambda d: copy_model("gemma4_assistant", copy_model(MODEL, d), "assistant"), **OPTIONS, **more) as s:
+            same(choices(s, talks, speculation_policy="lookup"), cold, talks, "guessed ahead")
             wait_for(lambda: all(s.metric("inferd_speculation_tokens_total", result=x) for x in ("accepted", "rejected")),
                      "guesses, right and wrong")
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                same(list(pool.map(lambda i: choices(s, [talks[i]], **WISHES[i % len(WISHES)])[0], range(N))), cold, talks,
+                     "guessed ahead each in its way, beside seven others")
+            # one pass in 64 guesses even where that does not pay
+            details = [[wished(s, {"speculation_policy": p}, GREEDY).json["usage"]["completion_tokens_details"] for _ in range(4)]
+                       for p in ("mtp", "off")]
+            check(any(sum(d.values()) for d in details[0]), f"the drafter guesses: {details[0]}")
+            check(not any(sum(d.values()) for d in details[1]), f"off is off: {details[1]}")
+            refused(s, {"draft_model": "gemma-3-270m"}, "draft_model", 'got "gemma-3-270m", expected "assistant"')
 
 
 main()

@@ -4,9 +4,9 @@
  * wanted row's logits are a function of what is read back through them (the
  * windowed class for the last tokens, the other for all). A wrong page, a page given
  * to two sequences or one released too early changes the answer.
- * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 16 + b the byte b, 272..
- * pieces of several bytes. Defining the whole of both headers here keeps the real ones out of the
- * link.
+ * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 9 the end of a turn, 16 + b
+ * the byte b, 272.. pieces of several bytes. Defining the whole of both headers here keeps the real
+ * ones out of the link.
  */
 #ifndef TEST_WORKER_FAKE_MDL_H
 #define TEST_WORKER_FAKE_MDL_H
@@ -20,6 +20,7 @@
 
 #define FAKE_VOCAB 300
 #define FAKE_EOS 1
+#define FAKE_EOT 9 /* ends an answer too */
 #define FAKE_BOS 2
 #define FAKE_BYTE(b) (16 + (int32_t)(unsigned char)(b))
 #define FAKE_PIECE0 272
@@ -47,6 +48,7 @@ struct mdl {
     bool can_sample; /* a device that draws; gives back rows whose best id is give_back, -2: all */
     int32_t give_back; /* -1 = none */
     uint32_t n_out, n_draws, n_host_rows;
+    struct be_sample_row drawn; /* the last row drawn on the device */
     const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
@@ -159,6 +161,7 @@ enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, 
         uint32_t rank = rows[i].temperature > 0 ? (uint32_t)(rows[i].u * (float)rows[i].top_k) : 0;
         bool bad = false;
 
+        m->drawn = rows[i];
         for (int v = 0; v < FAKE_VOCAB; v++)
             bad = bad || !isfinite(x[v]);
         for (int v = 0; v < FAKE_VOCAB; v++) {
@@ -286,9 +289,9 @@ enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
 }
 const int32_t *mdl_eos(const struct mdl *m, size_t *n)
 {
-    static const int32_t eos[] = {FAKE_EOS};
+    static const int32_t eos[] = {FAKE_EOS, FAKE_EOT};
     (void)m;
-    *n = 1;
+    *n = 2;
     return eos;
 }
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
