@@ -2,8 +2,10 @@
  *
  * Opens the path itself, then narrows itself like a serving worker: what is
  * measured is what serves. Prompt tokens are made up (the arithmetic does not
- * look); decoding is greedy with the worker's own sampler. Runs are printed one by
- * one beside their median. Never writes a file.
+ * look), and so are the keys and values that decoding finds in the cache; decoding is
+ * greedy with the worker's own sampler. Processor time stands beside the clock's: on a
+ * shared machine it wanders less. Runs are printed one by one beside their median.
+ * Never writes a file.
  * Tests: tests/worker/test_wrk_model_golden.c
  */
 #include "wrk_bench.h"
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "wrk_engine.h"
@@ -174,21 +177,33 @@ static enum rc pick(struct bench *b, uint32_t n_seqs, const float *logits, struc
     return rc;
 }
 
+/* Pages for n rows of each of n_seqs sequences at pos0. */
+static enum rc hold(struct bench *b, uint32_t n_seqs, uint32_t pos0, uint32_t n, struct rc_err *err)
+{
+    enum rc rc;
+
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        if ((rc = wrk_table_hold(&b->table[s], &b->pages, pos0, n, err)) != RC_OK)
+            return rc;
+        b->part[s] = (struct be_seq){.row0 = s * n, .n_rows = n, .pos0 = pos0};
+        for (uint32_t c = 0; c < b->pages.n_classes; c++)
+            b->part[s].pages[c] = b->table[s].entry[c];
+    }
+    return RC_OK;
+}
+
 /* One pass: n rows of each of n_seqs sequences at pos0; last: picks each one's next token. */
 static enum rc pass(struct bench *b, uint32_t n_seqs, uint32_t pos0, uint32_t n, bool last,
                     struct rc_err *err)
 {
     struct mdl_batch m = {.ids = b->ids, .pos = b->pos, .seqs = b->part, .out_rows = b->out_rows};
     const float *logits = NULL;
-    enum rc rc;
+    enum rc rc = hold(b, n_seqs, pos0, n, err);
 
+    if (rc != RC_OK)
+        return rc;
     m.n_seqs = n_seqs;
     for (uint32_t s = 0; s < n_seqs; s++) {
-        if ((rc = wrk_table_hold(&b->table[s], &b->pages, pos0, n, err)) != RC_OK)
-            return rc;
-        b->part[s] = (struct be_seq){.row0 = m.n_rows, .n_rows = n, .pos0 = pos0};
-        for (uint32_t c = 0; c < b->pages.n_classes; c++)
-            b->part[s].pages[c] = b->table[s].entry[c];
         for (uint32_t r = 0; r < n; r++, m.n_rows++) {
             b->ids[m.n_rows] = n == 1 ? b->next[s] : made_up(b, pos0 + r + 31 * s);
             b->pos[m.n_rows] = (int32_t)(pos0 + r);
@@ -223,8 +238,18 @@ static enum rc prefill(struct bench *b, uint32_t n, double *out_s, struct rc_err
     return rc;
 }
 
+/* Of all threads of this process. */
+static double cpu_s(void)
+{
+    struct timespec t = {0};
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* n tokens behind warm others. */
-static enum rc decode(struct bench *b, uint32_t warm, uint32_t n, double *out_s, struct rc_err *err)
+static enum rc decode(struct bench *b, uint32_t warm, uint32_t n, double *out_s, double *out_cpu_s,
+                      struct rc_err *err)
 {
     uint32_t seqs = (uint32_t)b->seqs;
     uint64_t t0 = 0;
@@ -234,19 +259,23 @@ static enum rc decode(struct bench *b, uint32_t warm, uint32_t n, double *out_s,
         b->next[s] = made_up(b, s);
         rc = wrk_table_open(&b->table[s], &b->pages, warm + n, warm + n, NULL, err);
     }
-    /* All but the last WARM_TOKENS of the context go in as prompts do. */
+    /* All but the last WARM_TOKENS of the context are made up. */
     for (uint32_t i = 0, k; i + WARM_TOKENS < warm && rc == RC_OK; i += k) {
         k = warm - WARM_TOKENS - i;
         if (k > b->pages.chunk / seqs)
             k = b->pages.chunk / seqs > 0 ? b->pages.chunk / seqs : 1;
-        rc = pass(b, seqs, i, k, false, err);
+        if ((rc = hold(b, seqs, i, k, err)) == RC_OK)
+            rc = mdl_kv_fill(b->model.mdl, b->part, seqs, seqs * k, err);
     }
     for (uint32_t i = warm - WARM_TOKENS; i < warm + n && rc == RC_OK; i++) {
-        if (i == warm)
+        if (i == warm) {
             t0 = wrk_now_us();
+            *out_cpu_s = cpu_s();
+        }
         rc = pass(b, seqs, i, 1, true, err);
     }
     *out_s = (double)(wrk_now_us() - t0) * 1e-6;
+    *out_cpu_s = cpu_s() - *out_cpu_s;
     close_tables(b);
     return rc;
 }
@@ -347,19 +376,20 @@ static void put_facts(json_t *o, const struct bench *b, double load_s)
 /* One warm-up, then `runs` timed ones. */
 static enum rc measure_generate(struct bench *b, json_t *o, struct rc_err *err)
 {
-    double p[RUNS_MAX], d[RUNS_MAX], s;
+    double p[RUNS_MAX], d[RUNS_MAX], cpu[RUNS_MAX], s, c = 0;
     enum rc rc;
 
     if ((rc = prefill(b, (uint32_t)b->prompt < 32 ? (uint32_t)b->prompt : 32, &s, err)) != RC_OK ||
-        (rc = decode(b, WARM_TOKENS, 2, &s, err)) != RC_OK)
+        (rc = decode(b, WARM_TOKENS, 2, &s, &c, err)) != RC_OK)
         return rc;
     for (uint64_t i = 0; i < b->runs; i++) {
         if ((rc = prefill(b, (uint32_t)b->prompt, &s, err)) != RC_OK)
             return rc;
         p[i] = (double)b->prompt / s;
-        if ((rc = decode(b, (uint32_t)b->context, (uint32_t)b->gen, &s, err)) != RC_OK)
+        if ((rc = decode(b, (uint32_t)b->context, (uint32_t)b->gen, &s, &c, err)) != RC_OK)
             return rc;
         d[i] = (double)(b->gen * b->seqs) / s;
+        cpu[i] = c * 1e3 / (double)b->gen;
     }
     json_object_set_new(o, "prompt_tokens", json_integer((json_int_t)b->prompt));
     json_object_set_new(o, "context_tokens", json_integer((json_int_t)b->context));
@@ -367,6 +397,13 @@ static enum rc measure_generate(struct bench *b, json_t *o, struct rc_err *err)
     json_object_set_new(o, "seqs", json_integer((json_int_t)b->seqs));
     put_rates(o, "prefill_tok_s", p, b->runs);
     put_rates(o, "decode_tok_s", d, b->runs);
+    put_rates(o, "decode_step_cpu_ms", cpu, b->runs);
+    /* of the token in the middle: the mean */
+    json_object_set_new(
+        o, "kv_read_bytes",
+        json_integer(
+            (json_int_t)(b->seqs * mdl_kv_read_bytes(b->model.mdl,
+                                                     (uint32_t)(b->context + (b->gen - 1) / 2)))));
     return RC_OK;
 }
 
