@@ -513,6 +513,8 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
 
     if (e->n_seqs == 0)
         return RC_OK;
+    if (e->o.fill_prompts && wrk_fill_prompts(e, &why) != RC_OK)
+        return fail_pass(e, &why, err);
     if (build(e, &why) != RC_OK)
         return fail_pass(e, &why, err);
     if (e->n_rows == 0)

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "wrk_bench_impl.h"
 #include "wrk_radix.h"
@@ -30,8 +31,8 @@ void wrk_bench_front_deinit(struct wrk_bench_front *f)
     wrk_chan_deinit(&f->chan);
 }
 
-enum rc wrk_bench_engine(struct wrk_bench_front *f, uint32_t spec_most, struct mdl *drafter,
-                         struct rc_err *err)
+static enum rc engine_new(struct wrk_bench_front *f, uint32_t spec_most, struct mdl *drafter,
+                          bool fill_prompts, struct rc_err *err)
 {
     const struct wrk_engine_opts o = {
         .mdl = f->model->mdl,
@@ -44,6 +45,7 @@ enum rc wrk_bench_engine(struct wrk_bench_front *f, uint32_t spec_most, struct m
         .cache_min_tokens = WRK_BENCH_CACHE_TOKENS,
         .spec_most = spec_most,
         .drafter = spec_most > 0 ? drafter : NULL,
+        .fill_prompts = fill_prompts,
     };
 
     wrk_engine_free(&f->engine);
@@ -51,6 +53,17 @@ enum rc wrk_bench_engine(struct wrk_bench_front *f, uint32_t spec_most, struct m
     f->spec_rests = false;
     f->spec_gain = 0;
     return wrk_engine_new(&f->engine, &o, err);
+}
+
+enum rc wrk_bench_engine(struct wrk_bench_front *f, uint32_t spec_most, struct mdl *drafter,
+                         struct rc_err *err)
+{
+    return engine_new(f, spec_most, drafter, false, err);
+}
+
+enum rc wrk_bench_engine_filled(struct wrk_bench_front *f, struct rc_err *err)
+{
+    return engine_new(f, 0, NULL, true, err);
 }
 
 void wrk_bench_engine_end(struct wrk_bench_front *f)
@@ -233,9 +246,18 @@ static enum rc take_answers(struct wrk_bench_front *f, struct rc_err *err)
     return rc == RC_OK ? read_all(f, err) : rc;
 }
 
+/* Of all threads of this process. */
+static uint64_t cpu_ns(void)
+{
+    struct timespec t = {0};
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 enum rc wrk_bench_step(struct wrk_bench_front *f, struct rc_err *err)
 {
-    uint64_t begun = wrk_now_us();
+    uint64_t cpu = cpu_ns(), begun = wrk_now_us();
     enum rc rc;
 
     if (f->stopped != NULL && f->stopped())
@@ -243,6 +265,7 @@ enum rc wrk_bench_step(struct wrk_bench_front *f, struct rc_err *err)
     if ((rc = wrk_engine_step(f->engine, err)) != RC_OK)
         return rc;
     f->spent_us += wrk_now_us() - begun;
+    f->spent_cpu_ns += cpu_ns() - cpu;
     return take_answers(f, err);
 }
 

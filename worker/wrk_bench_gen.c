@@ -1,8 +1,8 @@
 /* wrk_bench_gen.c - prompts, decoding alone and together, prompts with a known beginning.
  *
- * Prompts are made up: the arithmetic does not look. Decoding is greedy, and an end token
- * does not end it. What is measured goes through the engine as a client's request does.
- * Tests: tests/worker/test_wrk_bench.c
+ * Prompts are made up: the arithmetic does not look. Where decoding alone is measured, so is
+ * what the cache holds of them. Decoding is greedy, and an end token does not end it. What is
+ * measured goes through the engine as a client's request does. Tests: tests/worker/test_wrk_bench.c
  */
 #include <stdio.h>
 #include <string.h>
@@ -104,13 +104,17 @@ static enum rc learn(struct wrk_bench *b, uint32_t n, struct rc_err *err)
     return rc;
 }
 
-/* n sequences decode `steps` tokens each behind the context, all in every step.
- * *rate: tokens a second; 0: one was at its end before all had begun. */
-static enum rc together(struct wrk_bench *b, uint32_t n, uint32_t steps, double *rate,
+struct decoded {
+    double tok_s;  /* of all; 0: one was at its end before all had begun */
+    double cpu_ms; /* of all threads, for a step */
+};
+
+/* n sequences decode `steps` tokens each behind the context, all in every step. */
+static enum rc together(struct wrk_bench *b, uint32_t n, uint32_t steps, struct decoded *d,
                         struct rc_err *err)
 {
     struct wrk_bench_front *f = &b->front;
-    uint64_t begun, had;
+    uint64_t begun, cpu, had, got;
     enum rc rc = RC_OK;
 
     wrk_bench_clear(f);
@@ -126,8 +130,9 @@ static enum rc together(struct wrk_bench *b, uint32_t n, uint32_t steps, double 
     while (rc == RC_OK && f->n_started < n && f->n_ended == 0)
         rc = wrk_bench_step(f, err);
     begun = f->spent_us;
+    cpu = f->spent_cpu_ns;
     had = f->n_tokens;
-    *rate = 0;
+    *d = (struct decoded){0, 0};
     while (rc == RC_OK && f->n_ended == 0 && f->n_tokens - had < (uint64_t)n * steps)
         rc = wrk_bench_step(f, err);
     if (rc != RC_OK)
@@ -135,36 +140,47 @@ static enum rc together(struct wrk_bench *b, uint32_t n, uint32_t steps, double 
     for (uint32_t i = 0; i < n; i++)
         if (f->a[i].err.code != RC_OK)
             return rc_fail(err, f->a[i].err.code, "%s", f->a[i].err.msg);
-    if (f->n_tokens > had)
-        *rate = per_s(f->n_tokens - had, f->spent_us > begun ? f->spent_us - begun : 1);
+    if ((got = f->n_tokens - had) > 0) {
+        d->tok_s = per_s(got, f->spent_us > begun ? f->spent_us - begun : 1);
+        d->cpu_ms = (double)(f->spent_cpu_ns - cpu) * 1e-6 * n / (double)got;
+    }
     return wrk_bench_cancel(f, err);
 }
 
-/* A warm-up, then the runs. r->n 0: they never decoded all at once. */
+/* A warm-up, then the runs. r->n 0: they never decoded all at once. cpu: NULL = not asked. */
 static enum rc decode_runs(struct wrk_bench *b, uint32_t n, uint32_t steps,
-                           struct wrk_bench_runs *r, struct rc_err *err)
+                           struct wrk_bench_runs *r, struct wrk_bench_runs *cpu, struct rc_err *err)
 {
-    double rate;
+    struct decoded d;
     enum rc rc;
 
     r->n = 0;
     if ((rc = learn(b, n, err)) != RC_OK ||
-        (rc = together(b, n, steps < 4 ? steps : 4, &rate, err)) != RC_OK)
+        (rc = together(b, n, steps < 4 ? steps : 4, &d, err)) != RC_OK)
         return rc;
     for (uint64_t i = 0; i < b->o.runs; i++) {
-        if ((rc = together(b, n, steps, &rate, err)) != RC_OK)
+        if ((rc = together(b, n, steps, &d, err)) != RC_OK)
             return rc;
-        if (rate > 0)
-            wrk_bench_add(r, rate);
+        if (d.tok_s <= 0)
+            continue;
+        wrk_bench_add(r, d.tok_s);
+        if (cpu != NULL)
+            wrk_bench_add(cpu, d.cpu_ms);
     }
     return RC_OK;
+}
+
+/* What a step of n sequences reads of the cache: in the middle of gen, which is the mean. */
+static uint64_t kv_read(const struct wrk_bench *b, uint32_t n, uint32_t gen)
+{
+    return n * mdl_kv_read_bytes(b->model.mdl, (uint32_t)b->o.context + (gen - 1) / 2);
 }
 
 enum rc wrk_bench_decode(struct wrk_bench *b, struct rc_err *err)
 {
     uint32_t n = (uint32_t)b->o.seqs, gen = (uint32_t)b->o.gen;
     uint32_t len = (uint32_t)b->o.context + most_new(b, n, gen) - 1;
-    struct wrk_bench_runs r;
+    struct wrk_bench_runs r, cpu = {.n = 0};
     uint64_t need, have;
     enum rc rc;
 
@@ -174,8 +190,8 @@ enum rc wrk_bench_decode(struct wrk_bench *b, struct rc_err *err)
                        "--seqs %u of %u tokens need %.1f MiB of KV cache at once, %.1f are there: "
                        "raise --kv-mb",
                        n, len, (double)need / 1048576, (double)have / 1048576);
-    if ((rc = wrk_bench_engine(&b->front, 0, NULL, err)) != RC_OK ||
-        (rc = decode_runs(b, n, gen, &r, err)) != RC_OK)
+    if ((rc = wrk_bench_engine_filled(&b->front, err)) != RC_OK ||
+        (rc = decode_runs(b, n, gen, &r, &cpu, err)) != RC_OK)
         return rc;
     if (r.n == 0)
         return rc_fail(err, RC_LIMIT,
@@ -186,6 +202,8 @@ enum rc wrk_bench_decode(struct wrk_bench *b, struct rc_err *err)
     json_object_set_new(b->out, "gen_tokens", json_integer(gen));
     json_object_set_new(b->out, "seqs", json_integer(n));
     wrk_bench_put(b->out, "decode_tok_s", &r);
+    wrk_bench_put(b->out, "decode_step_cpu_ms", &cpu);
+    json_object_set_new(b->out, "kv_read_bytes", json_integer((json_int_t)kv_read(b, n, gen)));
     return RC_OK;
 }
 
@@ -226,7 +244,7 @@ enum rc wrk_bench_batch(struct wrk_bench *b, struct rc_err *err)
         bool fit = fits(b, n, len, &need, &have);
 
         wrk_bench_say(b, "measuring: %u sequences together", n);
-        if (fit && (rc = decode_runs(b, n, steps, &r, err)) != RC_OK)
+        if (fit && (rc = decode_runs(b, n, steps, &r, NULL, err)) != RC_OK)
             return rc;
         row = json_object();
         json_array_append_new(rows, row);

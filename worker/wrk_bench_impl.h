@@ -77,7 +77,7 @@ struct wrk_bench_front {
     int fd; /* the front's end */
     struct wrk_chan chan;
     struct wrk_engine *engine;
-    uint64_t n_tasks, spent_us;
+    uint64_t n_tasks, spent_us, spent_cpu_ns;
     uint32_t n_answers, n_started, n_ended;
     uint64_t n_tokens;                       /* of all answers */
     struct wrk_bench_answer a[WRK_SEQS_MAX]; /* since the last wrk_bench_clear */
@@ -94,6 +94,9 @@ void wrk_bench_front_deinit(struct wrk_bench_front *f);
  * or from the text. The one before is gone. */
 enum rc wrk_bench_engine(struct wrk_bench_front *f, uint32_t spec_most, struct mdl *drafter,
                          struct rc_err *err);
+/* As that, without guesses, and prompts are made up in the cache instead of computed, all but
+ * their last rows: whoever asks decodes behind a long prompt at once, and learns nothing of it. */
+enum rc wrk_bench_engine_filled(struct wrk_bench_front *f, struct rc_err *err);
 void wrk_bench_engine_end(struct wrk_bench_front *f);
 
 struct wrk_bench_ask {
@@ -110,8 +113,9 @@ enum rc wrk_bench_generate(struct wrk_bench_front *f, const struct wrk_bench_ask
 /* One task of n texts, each as q says. */
 enum rc wrk_bench_embed(struct wrk_bench_front *f, const struct wrk_bench_ask *q, uint32_t n,
                         struct rc_err *err);
-/* One step of the engine, and what it sent. Its time is counted in spent_us, reading the
- * answers is not: in a server another process does it. Errors: RC_CANCELLED, the engine's. */
+/* One step of the engine, and what it sent. Its time is counted in spent_us, that of all
+ * threads in spent_cpu_ns; reading the answers is not: in a server another process does it. Errors:
+ * RC_CANCELLED, the engine's. */
 enum rc wrk_bench_step(struct wrk_bench_front *f, struct rc_err *err);
 /* Steps until all answers ended. Errors: as a step, and the first answer's own. */
 enum rc wrk_bench_wait(struct wrk_bench_front *f, struct rc_err *err);

@@ -114,6 +114,11 @@ enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32
 enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
                           struct be_tensor *out, uint32_t n, struct rc_err *err);
 
+/* mdl_gemma_depth.c: kv_read and kv_fill of mdl_impl.h */
+uint64_t mdl_gemma_kv_read(const struct mdl *m, uint32_t pos);
+enum rc mdl_gemma_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs,
+                          uint32_t n_rows, struct rc_err *err);
+
 /* mdl_gemma_cfg.c */
 enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
 enum rc mdl_gemma_check(struct mdl *m, const struct gemma *g, struct rc_err *err);

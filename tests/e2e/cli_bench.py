@@ -36,8 +36,9 @@ def all_of_a_generator_is_measured():
     with tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
         gen = copy_model(TINY_GEMMA, d)
         o = measured([gen, "--prompt", "16", "--gen", "24", "--context", "40", "--prefix", "1024", "--runs", "3", "--threads", "1"])
-        for key in ("prefill_tok_s", "ttft_ms", "decode_tok_s"):
+        for key in ("prefill_tok_s", "ttft_ms", "decode_tok_s", "decode_step_cpu_ms"):
             figure(o, key, 3)
+        check(0 < o["kv_read_bytes"] < o["kv_bytes"], f"{o}")
         equal((o["prompt_tokens"], o["context_tokens"], o["gen_tokens"], o["seqs"], o["threads"], o["runs"]), (16, 40, 24, 1, 1, 3),
               "what was asked")
         equal((o["family"], o["backend"], o["hot_allocs"]), ("gemma3", "cpu", 0), "what ran")

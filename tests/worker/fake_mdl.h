@@ -44,13 +44,13 @@ struct mdl {
     uint32_t n_draft_calls, n_row_wrong;
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
-    bool fail_pass, fail_guard;
+    bool fail_pass, fail_guard, fail_fill;
     bool can_sample; /* a device that draws; gives back rows whose best id is give_back, -2: all */
     int32_t give_back; /* -1 = none */
     uint32_t n_out, n_draws, n_host_rows;
     struct be_sample_row drawn; /* the last row drawn on the device */
     const struct mdl_tok_stop *stop;
-    uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
+    uint32_t n_passes, n_rows, n_filled, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
 };
 
@@ -141,6 +141,23 @@ enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logit
         *logits = m->logits;
     m->n_out = b->n_out;
     return RC_OK;
+}
+
+/* Rows of nobody's text: whoever reads them says something else. */
+enum rc mdl_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs, uint32_t n_rows,
+                    struct rc_err *err)
+{
+    if (m->fail_fill || n_seqs != 1 || seqs->n_rows != n_rows || n_rows > m->batch_tokens)
+        return rc_fail(err, RC_INTERNAL, "%u rows to fill, %u sequences", n_rows, n_seqs);
+    m->n_filled += n_rows;
+    for (uint32_t p = seqs->pos0; p < seqs->pos0 + n_rows; p++)
+        for (uint32_t c = 0; c < m->geo.n_classes; c++)
+            m->cache[c][seqs->pages[c][p / FAKE_PAGE]][p % FAKE_PAGE] = -7;
+    return RC_OK;
+}
+uint64_t mdl_kv_read_bytes(const struct mdl *m, uint32_t pos)
+{
+    return 4ull * m->geo.n_classes * (pos + 1);
 }
 
 bool mdl_can_sample(const struct mdl *m)

@@ -231,13 +231,42 @@ static void prompts_and_decoding(void **state)
     r->b.o.context = 80;
     rig_fit(r);
     run(r, wrk_bench_prompt);
+    assert_int_equal(r->b.model.mdl->n_filled, 0); /* what is timed is computed */
     run(r, wrk_bench_decode);
+    /* once each, all but 16 rows: then the prompt cache has them */
+    assert_int_equal(r->b.model.mdl->n_filled, 3 * (80 - 16));
     assert_true(number(r->b.out, "prompt_tokens") == 100);
     is_figure(r->b.out, "prefill_tok_s", 2);
     is_figure(r->b.out, "ttft_ms", 2);
     assert_true(number(r->b.out, "seqs") == 3 && number(r->b.out, "gen_tokens") == 20 &&
                 number(r->b.out, "context_tokens") == 80);
     is_figure(r->b.out, "decode_tok_s", 2);
+    is_figure(r->b.out, "decode_step_cpu_ms", 2);
+    /* two layers' tokens of four bytes, behind 80 and half of the 20 */
+    assert_true(number(r->b.out, "kv_read_bytes") == 3 * 2 * 4 * (80 + 9 + 1));
+    rig_free(r);
+}
+
+/* Many passes' worth of it, and an answer that is none of the real prompt. */
+static void a_deep_cache_is_made_up_and_not_computed(void **state)
+{
+    struct rig *r = rig_new(2048, FAKE_PAGES, NULL);
+    uint32_t rows;
+
+    (void)state;
+    r->b.o.context = 2000;
+    r->b.o.gen = 20;
+    rig_fit(r);
+    run(r, wrk_bench_decode);
+    rows = r->b.model.mdl->n_rows;
+    assert_int_equal(r->b.model.mdl->n_filled, 2000 - 16);
+    /* learnt, then asked three times: 16 rows or a page each, and their answers */
+    assert_in_range(rows, 4 * 16, 4 * 2 * 16 + 4 * 21);
+    assert_true(number(r->b.out, "context_tokens") == 2000);
+    is_figure(r->b.out, "decode_tok_s", 2);
+    run(r, wrk_bench_batch);
+    assert_int_equal(r->b.model.mdl->n_filled, 2000 - 16); /* that section's engine computes */
+    assert_true(r->b.model.mdl->n_rows > rows + 2000);
     rig_free(r);
 }
 
@@ -429,6 +458,11 @@ static void a_failed_answer_is_told(void **state)
     r->b.model.mdl->fail_pass = true;
     assert_int_equal(wrk_bench_decode(&r->b, &err), RC_INTERNAL);
     assert_non_null(strstr(err.msg, "pass of"));
+    r->b.model.mdl->fail_pass = false;
+    r->b.model.mdl->fail_fill = true;
+    r->b.o.context = 100;
+    assert_int_equal(wrk_bench_decode(&r->b, &err), RC_INTERNAL);
+    assert_non_null(strstr(err.msg, "84 rows to fill"));
     rig_free(r);
 }
 
@@ -440,6 +474,7 @@ int main(void)
         cmocka_unit_test(medians_and_spreads),
         cmocka_unit_test(runs_keep_their_order_and_have_an_end),
         cmocka_unit_test(prompts_and_decoding),
+        cmocka_unit_test(a_deep_cache_is_made_up_and_not_computed),
         cmocka_unit_test(as_many_together_as_the_pages_hold),
         cmocka_unit_test(a_known_beginning_is_found),
         cmocka_unit_test(a_context_without_room_for_a_prefix_is_told),
