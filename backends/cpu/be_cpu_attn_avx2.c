@@ -61,7 +61,7 @@ INLINE __m256 widen(bool half, const void *p, size_t idx)
 
 /* Bytes that a later kernel will read, fetched piece by piece beside this one's work: values
  * are read down a page's tokens, some columns at a time, and pages lie anywhere, which no
- * hardware prefetcher follows (5.9 GB/s of a cache in memory without: docs/backend-cpu.md). */
+ * hardware prefetcher follows (5.4 GB/s of a cache in memory without: docs/backend-cpu.md). */
 struct ahead {
     const char *p;
     size_t step; /* per inner step; 0 where nothing is wanted */
