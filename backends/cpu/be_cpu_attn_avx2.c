@@ -61,7 +61,7 @@ INLINE __m256 widen(bool half, const void *p, size_t idx)
 
 /* Bytes that a later kernel will read, fetched piece by piece beside this one's work: values
  * are read down a page's tokens, some columns at a time, and pages lie anywhere, which no
- * hardware prefetcher follows (5.9 GB/s of a cache in memory without: docs/backend-cpu.md). */
+ * hardware prefetcher follows (5.4 GB/s of a cache in memory without: docs/backend-cpu.md). */
 struct ahead {
     const char *p;
     size_t step; /* per inner step; 0 where nothing is wanted */
@@ -390,22 +390,28 @@ static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
 static void add_run(struct state *t, bool half, unsigned i0, unsigned i1, uint32_t b, uint32_t n,
                     const uint8_t *v, size_t elem, size_t block, size_t step, const uint8_t *next)
 {
+    struct ahead f[IN_PLACE]; /* of each group; an item that fetches here has few vectors */
+    const struct ahead none = {(const char *)t->s, 0};
     uint32_t dim = t->a->head_dim;
+    unsigned groups = 0;
 
+    for (unsigned i = i0, r; next && i < i1; i += r) { /* it divides: not for every block */
+        r = group_of(i1 - i);
+        f[groups++] = share(t, next, (size_t)n * (dim / COLS), i, r, t->n);
+    }
     for (uint32_t d = 0; d < dim; d += COLS, v += block * elem)
-        for (unsigned i = i0, r; i < i1; i += r) {
+        for (unsigned i = i0, r, at = 0; i < i1; i += r, at++) {
             const float *s = t->s + i * BE_CPU_KEYS + b;
             float *acc = t->acc + i * dim + d;
-            struct ahead f = {(const char *)t->s, 0};
 
             r = group_of(i1 - i);
             if (dim - d < COLS) {
                 values8(half, r, s, v, step, n, dim, acc);
                 continue;
             }
-            if (next)
-                f = share(t, next + (size_t)(d / COLS) * n * STRIP * elem, n, i, r, t->n);
-            values_any(half, r, s, v, step, n, dim, acc, f);
+            values_any(half, r, s, v, step, n, dim, acc, at < groups ? f[at] : none);
+            if (at < groups)
+                f[at].p += n * f[at].step;
         }
 }
 
