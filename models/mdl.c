@@ -402,6 +402,18 @@ enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logit
     return rc;
 }
 
+uint64_t mdl_kv_read_bytes(const struct mdl *m, uint32_t pos)
+{
+    return m->fam->kv_read ? m->fam->kv_read(m, pos) : 0;
+}
+
+enum rc mdl_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs, uint32_t n_rows,
+                    struct rc_err *err)
+{
+    return m->fam->kv_fill ? m->fam->kv_fill(m, seqs, n_seqs, n_rows, err)
+                           : cannot(m, "generate text", err);
+}
+
 bool mdl_can_sample(const struct mdl *m)
 {
     return m->fam->decode && be_can_sample(m->be);

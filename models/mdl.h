@@ -93,6 +93,14 @@ const struct mdl_kv_geometry *mdl_kv(const struct mdl *m);
  * Source: engine.md 3.4. */
 uint64_t mdl_kv_need_bytes(const struct mdl_kv_geometry *g, uint64_t n);
 
+/* For measurements. Bytes of the cache that the token at pos reads: every layer's keys and values
+ * that it may see, its own included. 0 for a model that does not generate. */
+uint64_t mdl_kv_read_bytes(const struct mdl *m, uint32_t pos);
+/* For measurements: made-up keys and values for n_rows rows of n_seqs sequences (pages
+ * assigned, as for mdl_decode), so that a cache of any depth costs no prefill. Allocates. */
+enum rc mdl_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs, uint32_t n_rows,
+                    struct rc_err *err);
+
 /* A vector in a token's place (media), unscaled, as the layers see it; at most one a row. */
 struct mdl_soft {
     uint32_t row;   /* of the pass; an id must stand there all the same, any of the vocabulary */

@@ -131,6 +131,9 @@ struct mdl_family {
     /* With decode: the tensor that holds the last pass's logits, and a host buffer of as many
      * rows where the host cannot read it (else NULL). */
     const struct be_tensor *(*logits)(const struct mdl *, float **host);
+    /* With decode: see mdl_kv_read_bytes and mdl_kv_fill. */
+    uint64_t (*kv_read)(const struct mdl *, uint32_t);
+    enum rc (*kv_fill)(struct mdl *, const struct be_seq *, uint32_t, uint32_t, struct rc_err *);
     /* With decode: the tensor of hidden rows behind the last pass's logits (optional). */
     const struct be_tensor *(*hidden)(const struct mdl *);
     /* A drafter: has no tokenizer, and m->target when it is opened. */

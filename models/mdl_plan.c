@@ -81,6 +81,14 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
     return RC_OK;
 }
 
+/* Bytes of n whole blocks' columns in every row of a matrix. */
+static uint64_t columns_bytes(const struct mdl_tensor *t, uint32_t n_cols)
+{
+    uint32_t block = be_dtype_block(t->dtype);
+
+    return t->n_bytes / (t->dims[1] / block) * (n_cols / block);
+}
+
 enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0,
                          uint64_t d1, uint32_t col0, uint32_t n_cols, struct be_weight **slot,
                          struct rc_err *err)
@@ -100,7 +108,7 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
             name, col0, (uint64_t)col0 + n_cols - 1, d1, be_dtype_name(w->t->dtype), block);
     w->col0 = col0;
     w->n_cols = n_cols;
-    p->weight_bytes -= w->t->n_bytes - w->t->n_bytes / d1 * n_cols;
+    p->weight_bytes -= w->t->n_bytes - columns_bytes(w->t, n_cols);
     p->n_params -= d0 * (d1 - n_cols);
     return RC_OK;
 }
@@ -230,7 +238,7 @@ static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_
 
     p->resident_bytes += grown;
     if (w->n_cols > 0) /* the packed columns are ours */
-        p->resident_bytes += w->t->n_bytes / w->t->dims[1] * w->n_cols;
+        p->resident_bytes += columns_bytes(w->t, w->n_cols);
     if (!copied)
         p->resident_bytes += w->t->n_bytes;
     else

@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "ipc.h"
 #include "wrk_engine_impl.h"
 #include "wrk_log.h"
 
@@ -30,6 +31,34 @@ void wrk_ahead_deinit(struct wrk_engine *e)
 {
     free(e->draft_seq);
     free(e->draft_ids);
+}
+
+enum rc wrk_ahead_take(const struct wrk_engine *e, struct wrk_gen *g, const Ipc__Generate *m,
+                       struct rc_err *err)
+{
+    static const char field[] = "speculation_policy";
+
+    if (m->speculation > WRK_SPEC_MTP)
+        return rc_fail_what(err, RC_INVALID, field, "%s is %u, expected 0 to %d", field,
+                            m->speculation, WRK_SPEC_MTP);
+    if (m->speculation_tokens > WRK_SPEC_MOST)
+        return rc_fail_what(err, RC_INVALID, "speculative_k",
+                            "speculative_k is %u, expected at most %u", m->speculation_tokens,
+                            WRK_SPEC_MOST);
+    if (m->speculation > WRK_SPEC_OFF && e->o.spec_most == 0)
+        return rc_fail_what(err, RC_INVALID, field,
+                            "%s is %s, expected auto or off: this server does not guess tokens "
+                            "ahead (its option speculation is off)",
+                            field, m->speculation == WRK_SPEC_MTP ? "mtp" : "lookup");
+    /* one that failed while serving is still there: a request is not refused for that */
+    if (m->speculation == WRK_SPEC_MTP && e->o.drafter == NULL)
+        return rc_fail_what(err, RC_INVALID, field,
+                            "%s is mtp, expected auto, off or lookup: this model has no drafter "
+                            "(a folder '%s' in its own, and the server's option speculation)",
+                            field, IPC_DRAFTER_DIR);
+    g->spec = (enum wrk_spec_mode)m->speculation;
+    g->spec_most = m->speculation_tokens;
+    return RC_OK;
 }
 
 uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows)
@@ -73,17 +102,30 @@ static void count(struct wrk_engine *e, uint64_t us, uint32_t n_tokens)
 
 /* --------------------------------------------------------------------- guesses */
 
+/* Where a sequence's guesses come from: as its request says, as far as the engine can. */
+static enum wrk_spec_mode mode_of(const struct wrk_engine *e, const struct wrk_seq *s)
+{
+    enum wrk_spec_mode asked = s->task->gen.spec;
+
+    return asked == WRK_SPEC_OFF || asked == WRK_SPEC_LOOKUP ? asked : e->spec.mode;
+}
+
 static uint32_t wanted(const struct wrk_seq *s, uint32_t most)
 {
     uint32_t k = s->want_draft > 0 ? wrk_least(s->want_draft, most) : most;
 
+    if (s->task->gen.spec_most > 0)
+        k = wrk_least(k, s->task->gen.spec_most);
     return wrk_least(k, s->task->gen.max_new - s->n_new - 1);
 }
 
-/* Did its last token come from this pass, and is there more to come? */
-static bool goes_on(const struct wrk_seq *s, uint32_t most)
+/* Are its guesses of this kind, did its last token come from this pass, and is there more
+ * to come? */
+static bool goes_on(const struct wrk_engine *e, const struct wrk_seq *s, enum wrk_spec_mode mode,
+                    uint32_t most)
 {
-    return s->task != NULL && s->decoding && s->n_taken > 0 && wanted(s, most) > 0;
+    return s->task != NULL && s->decoding && s->n_taken > 0 && mode_of(e, s) == mode &&
+           wanted(s, most) > 0;
 }
 
 static void look_up(struct wrk_seq *s, uint32_t most)
@@ -102,7 +144,7 @@ static enum rc ask_drafter(struct wrk_engine *e, uint32_t most, struct rc_err *e
         const struct wrk_seq *s = &e->seq[i];
         struct mdl_draft_seq *d = &e->draft_seq[n];
 
-        if (!goes_on(s, most))
+        if (!goes_on(e, s, WRK_SPEC_MTP, most))
             continue;
         n++;
         k = wanted(s, most) > k ? wanted(s, most) : k;
@@ -125,7 +167,7 @@ static enum rc ask_drafter(struct wrk_engine *e, uint32_t most, struct rc_err *e
     for (uint32_t i = 0, at = 0; i < e->o.max_seqs; i++) {
         struct wrk_seq *s = &e->seq[i];
 
-        if (!goes_on(s, most))
+        if (!goes_on(e, s, WRK_SPEC_MTP, most))
             continue;
         s->n_draft = (uint8_t)wanted(s, most);
         for (uint32_t j = 0; j < s->n_draft; j++)
@@ -149,12 +191,11 @@ enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, str
     if ((most = wrk_spec_want(&e->spec, n)) == 0)
         return RC_OK;
     begun = wrk_now_us();
+    for (uint32_t i = 0; i < e->o.max_seqs; i++)
+        if (goes_on(e, &e->seq[i], WRK_SPEC_LOOKUP, most))
+            look_up(&e->seq[i], most);
     if (e->spec.mode == WRK_SPEC_MTP)
         rc = ask_drafter(e, most, err);
-    else
-        for (uint32_t i = 0; i < e->o.max_seqs; i++)
-            if (goes_on(&e->seq[i], most))
-                look_up(&e->seq[i], most);
     e->draft_us = wrk_now_us() - begun;
     return rc;
 }

@@ -326,19 +326,17 @@ static bool ends_answer(const struct wrk_engine *e, int32_t token)
 
 /* The host's choice from row k. */
 static enum rc host_token(struct wrk_engine *e, struct wrk_seq *s, const float *logits, uint32_t k,
-                          int32_t *token, float *logprob, struct wrk_top *top, struct rc_err *why)
+                          const struct wrk_gr_mask *mask, int32_t *token, float *logprob,
+                          struct wrk_top *top, struct rc_err *why)
 {
     const struct wrk_gen *g = &s->task->gen;
-    struct wrk_gr_mask mask;
     const float *row = NULL;
-    bool bound = s->run.held != NULL;
     enum rc rc;
 
     if ((rc = host_row(e, logits, k, &row, why)) != RC_OK ||
-        (bound && (rc = wrk_gr_run_mask(&s->run, &mask, why)) != RC_OK) ||
         (rc = wrk_sample_allowed(&e->sampler, row, &g->sampling,
-                                 s->counts.slot != NULL ? &s->counts : NULL, bound ? &mask : NULL,
-                                 &s->rng, token, why)) != RC_OK)
+                                 s->counts.slot != NULL ? &s->counts : NULL, mask, &s->rng, token,
+                                 why)) != RC_OK)
         return rc;
     return g->logprobs ? wrk_logprobs(&e->sampler, row, *token, g->n_top, logprob, top, why)
                        : RC_OK;
@@ -351,14 +349,16 @@ static enum rc take_token(struct wrk_engine *e, struct wrk_seq *s, const float *
 {
     const struct wrk_gen *g = &s->task->gen;
     struct wrk_top top[WRK_TOP_MAX];
+    struct wrk_gr_mask mask;
+    bool bound = s->run.held != NULL;
     float logprob = 0;
     int32_t token = -1;
-    enum rc rc = RC_OK;
+    enum rc rc = bound ? wrk_gr_run_mask(&s->run, &mask, why) : RC_OK;
 
-    if (!wrk_draws_take(&e->draws, k, &s->rng, &token))
-        rc = host_token(e, s, logits, k, &token, &logprob, top, why);
+    if (rc == RC_OK && !wrk_draws_take(&e->draws, k, bound ? &mask : NULL, &s->rng, &token))
+        rc = host_token(e, s, logits, k, bound ? &mask : NULL, &token, &logprob, top, why);
     *end = rc == RC_OK && !g->ignore_eos && ends_answer(e, token);
-    if (rc == RC_OK && s->run.held != NULL && !*end) {
+    if (rc == RC_OK && bound && !*end) {
         rc = wrk_gr_run_accept(&s->run, token, why);
         *last = rc == RC_OK && wrk_gr_run_must_end(&s->run);
     }
@@ -513,6 +513,8 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err)
 
     if (e->n_seqs == 0)
         return RC_OK;
+    if (e->o.fill_prompts && wrk_fill_prompts(e, &why) != RC_OK)
+        return fail_pass(e, &why, err);
     if (build(e, &why) != RC_OK)
         return fail_pass(e, &why, err);
     if (e->n_rows == 0)

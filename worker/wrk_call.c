@@ -1,65 +1,62 @@
-/* wrk_call.c - Gemma 4's way to write a call, as a name and a JSON object.
+/* wrk_call.c - Gemma 4's way to write a call, as a name and a JSON object (wrk_call.h).
  *
  * call:NAME{key:value,...} with values <|"|>text<|"|>, numbers, true, false, null, [a,b]
  * and {key:value}; keys are bare, or stand between quotes too. White space may surround
- * separators. Quotes come as the byte WRK_MARK_BYTE + QUOTE (wrk_parse.h). Anything else
- * is malformed: nothing is guessed. Recursion and output are bounded.
- * Source: gemma.md 13.2. Tests: tests/worker/test_wrk_parse.c, fuzz: fuzz_call.c
+ * separators. Anything else is malformed: nothing is guessed. Strings and keys are told
+ * as they come; numbers and words when they are over, since only then they are known to
+ * be good; the last brace when the call is over. Depth and output are bounded.
+ * Source: gemma.md 13.2. Tests: tests/worker/test_wrk_parse.c (against call_ref.h, which
+ * reads a call whole), fuzz: fuzz_call.c
  */
-#include "wrk_parse.h"
+#include "wrk_call.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "wrk_parse.h"
+
 #define QUOTE ((char)(WRK_MARK_BYTE + WRK_MARK_QUOTE))
 
 struct reader {
-    const char *s;
-    size_t n, at, n_out;
-    void (*put)(void *user, const char *s, size_t n);
-    void *user;
-    bool bad;
+    struct wrk_call *c;
+    const char *raw;
+    size_t n;
+    const struct wrk_call_out *to;
 };
 
-static bool is_mark(char c)
+static bool is_mark(char ch)
 {
-    return (unsigned char)c >= WRK_MARK_BYTE;
+    return (unsigned char)ch >= WRK_MARK_BYTE;
 }
 
-static void put(struct reader *r, const char *s, size_t n)
+static bool is_blank(char ch)
 {
-    if (r->n_out + n > WRK_CALL_JSON)
-        r->bad = true;
-    if (r->bad)
-        return;
-    r->n_out += n;
-    if (r->put != NULL && n > 0)
-        r->put(r->user, s, n);
+    return ch == ' ' || ch == '\t' || ch == '\r' || ch == '\n';
 }
 
-static void blanks(struct reader *r)
+/* What ends a bare key; U+0000 stands nowhere but in strings. */
+static bool ends_key(char ch)
 {
-    while (r->at < r->n && strchr(" \t\r\n", r->s[r->at]) != NULL && r->s[r->at] != '\0')
-        r->at++;
+    return is_mark(ch) || memchr(":,{}[]", ch, 7) != NULL;
 }
 
-/* The next byte behind blanks; 0 at the end. */
-static char peek(struct reader *r)
+static bool ends_word(char ch)
 {
-    blanks(r);
-    return r->at < r->n ? r->s[r->at] : '\0';
+    return is_mark(ch) || is_blank(ch) || memchr(",}]", ch, 4) != NULL;
 }
 
-static bool take(struct reader *r, char c)
+static bool tell(struct wrk_call *c, const struct wrk_call_out *to, const char *s, size_t n)
 {
-    if (peek(r) != c || r->at >= r->n)
+    if (n > WRK_CALL_JSON - c->n_json)
         return false;
-    r->at++;
+    c->n_json += n;
+    if (n > 0)
+        to->args(to->user, s, n);
     return true;
 }
 
 /* Bytes of text as the inside of a JSON string. */
-static void put_text(struct reader *r, const char *s, size_t n)
+static bool tell_text(struct wrk_call *c, const struct wrk_call_out *to, const char *s, size_t n)
 {
     static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
     size_t from = 0;
@@ -68,54 +65,87 @@ static void put_text(struct reader *r, const char *s, size_t n)
         char esc[8];
         int len = 0;
 
+        if ((unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\')
+            continue;
         for (size_t k = 0; len == 0 && k + 1 < sizeof(named); k += 2)
             if (s[i] == named[k])
                 len = snprintf(esc, sizeof(esc), "\\%c", named[k + 1]);
-        if (len == 0 && (unsigned char)s[i] < 0x20)
-            len = snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)(unsigned char)s[i]);
         if (len == 0)
-            continue;
-        put(r, s + from, i - from);
-        put(r, esc, (size_t)len);
+            len = snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)(unsigned char)s[i]);
+        if (!tell(c, to, s + from, i - from) || !tell(c, to, esc, (size_t)len))
+            return false;
         from = i + 1;
     }
-    put(r, s + from, n - from);
+    return tell(c, to, s + from, n - from);
 }
 
-static void string(struct reader *r)
+/* ------------------------------------------------------------------------ names */
+
+static bool name_char(char ch)
 {
-    size_t from = ++r->at;
-
-    while (r->at < r->n && !is_mark(r->s[r->at]))
-        r->at++;
-    if (r->at == r->n || r->s[r->at] != QUOTE) {
-        r->bad = true;
-        return;
-    }
-    put(r, "\"", 1);
-    put_text(r, r->s + from, r->at++ - from);
-    put(r, "\"", 1);
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') ||
+           ch == '_' || ch == '.' || ch == '-';
 }
 
-static void key(struct reader *r)
+bool wrk_call_name_ok(const char *s, size_t n)
 {
-    size_t from, end;
+    size_t at = 0;
 
-    if (peek(r) == QUOTE) {
-        string(r);
-        return;
-    }
-    for (from = r->at; r->at < r->n && strchr(":,{}[]", r->s[r->at]) == NULL; r->at++)
-        if (is_mark(r->s[r->at]))
-            r->bad = true;
-    for (end = r->at; end > from && strchr(" \t\r\n", r->s[end - 1]) != NULL; end--)
-        ;
-    if (end == from)
-        r->bad = true;
-    put(r, "\"", 1);
-    put_text(r, r->s + from, end - from);
-    put(r, "\"", 1);
+    while (at < n && name_char(s[at]))
+        at++;
+    return at == n && n > 0 && n <= WRK_CALL_NAME;
 }
+
+/* One byte of call:NAME{ */
+static bool head(struct reader *r)
+{
+    static const char word[] = "call:";
+    const size_t n_word = sizeof(word) - 1;
+    struct wrk_call *c = r->c;
+    char ch = r->raw[c->at++];
+
+    if (c->at <= n_word)
+        return ch == word[c->at - 1];
+    if (name_char(ch))
+        return ++c->n_name <= WRK_CALL_NAME;
+    if (ch != '{' || c->n_name == 0 || !r->to->begin(r->to->user, r->raw + n_word, c->n_name))
+        return false;
+    c->n_open = 1;
+    c->state = WRK_CALL_FIRST_KEY;
+    return tell(c, r->to, "{", 1);
+}
+
+/* ----------------------------------------------------------------- objects, lists */
+
+static bool in_list(const struct wrk_call *c)
+{
+    uint32_t i = c->n_open - 1;
+
+    return (c->list[i / 8] >> (i % 8) & 1) != 0;
+}
+
+static bool open_one(struct reader *r, bool list)
+{
+    struct wrk_call *c = r->c;
+    uint32_t i = c->n_open++;
+
+    c->list[i / 8] = (uint8_t)((c->list[i / 8] & ~(1u << (i % 8))) | (unsigned)list << (i % 8));
+    c->state = list ? WRK_CALL_FIRST_ITEM : WRK_CALL_FIRST_KEY;
+    return tell(c, r->to, list ? "[" : "{", 1);
+}
+
+/* The arguments' own brace is told by wrk_call_end. */
+static bool close_one(struct reader *r, char ch)
+{
+    struct wrk_call *c = r->c;
+
+    if (ch != (in_list(c) ? ']' : '}'))
+        return false;
+    c->state = --c->n_open == 0 ? WRK_CALL_DONE : WRK_CALL_NEXT;
+    return c->n_open == 0 || tell(c, r->to, &ch, 1);
+}
+
+/* ------------------------------------------------------------------------ values */
 
 static size_t digits(const char *s, size_t n, size_t at)
 {
@@ -148,113 +178,161 @@ static bool is_number(const char *s, size_t n)
     return at == n;
 }
 
-static void word(struct reader *r)
+static bool is_word(const char *s, size_t n)
 {
-    static const char *const words[] = {"true", "false", "null"};
-    size_t from = r->at, n;
-    bool known = false;
-
-    while (r->at < r->n && strchr(",}] \t\r\n", r->s[r->at]) == NULL && !is_mark(r->s[r->at]))
-        r->at++;
-    n = r->at - from;
-    for (size_t i = 0; i < 3; i++)
-        known = known || (n == strlen(words[i]) && memcmp(r->s + from, words[i], n) == 0);
-    if (!known && !is_number(r->s + from, n))
-        r->bad = true;
-    put(r, r->s + from, n);
+    return (n == 4 && (memcmp(s, "true", 4) == 0 || memcmp(s, "null", 4) == 0)) ||
+           (n == 5 && memcmp(s, "false", 5) == 0) || is_number(s, n);
 }
 
-static void pairs(struct reader *r, char close, unsigned depth);
-
-static void value(struct reader *r, unsigned depth)
+static bool word(struct reader *r)
 {
-    char c = peek(r);
+    struct wrk_call *c = r->c;
+    const char *s = r->raw + c->from;
 
-    if (depth >= WRK_CALL_DEPTH || c == '\0') {
-        r->bad = true;
-    } else if (c == QUOTE) {
-        string(r);
-    } else if (c == '{') {
-        r->at++;
-        pairs(r, '}', depth + 1);
-    } else if (c == '[') {
-        r->at++;
-        put(r, "[", 1);
-        for (bool more = !take(r, ']'); more && !r->bad;) {
-            value(r, depth + 1);
-            more = take(r, ',');
-            if (!more && !take(r, ']'))
-                r->bad = true;
-            put(r, ",", more);
-        }
-        put(r, "]", 1);
-    } else {
-        word(r);
-    }
+    while (c->at < r->n && !ends_word(r->raw[c->at]))
+        c->at++;
+    if (c->at == r->n)
+        return true;
+    c->state = WRK_CALL_NEXT;
+    return is_word(s, c->at - c->from) && tell(c, r->to, s, c->at - c->from);
 }
 
-/* The inside of an object up to `close`, or to the end where close is 0. */
-static void pairs(struct reader *r, char close, unsigned depth)
+/* A value begins at this byte. */
+static bool value(struct reader *r, char ch)
 {
-    bool more = close != '\0' ? !take(r, close) : (blanks(r), r->at < r->n);
+    struct wrk_call *c = r->c;
 
-    put(r, "{", 1);
-    while (more && !r->bad) {
-        key(r);
-        if (!take(r, ':'))
-            r->bad = true;
-        put(r, ":", 1);
-        value(r, depth);
-        more = take(r, ',');
-        if (!more && (close != '\0' ? !take(r, close) : (blanks(r), r->at < r->n)))
-            r->bad = true;
-        put(r, ",", more);
-    }
-    put(r, "}", 1);
-}
-
-size_t wrk_call_json(const char *body, size_t n, void (*to)(void *user, const char *s, size_t n),
-                     void *user)
-{
-    struct reader r = {.s = body, .n = n, .put = to, .user = user};
-
-    pairs(&r, '\0', 1);
-    return r.bad ? 0 : r.n_out;
-}
-
-static bool name_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
-}
-
-bool wrk_call_name_ok(const char *s, size_t n)
-{
-    size_t at = 0;
-
-    while (at < n && name_char(s[at]))
-        at++;
-    return at == n && n > 0 && n <= WRK_CALL_NAME;
-}
-
-bool wrk_call_split(const char *raw, size_t n, size_t *name_at, size_t *n_name, size_t *body_at,
-                    size_t *n_body)
-{
-    static const char head[] = "call:";
-    size_t at = sizeof(head) - 1;
-
-    while (n > 0 && strchr(" \t\r\n", raw[n - 1]) != NULL && raw[n - 1] != '\0')
-        n--;
-    if (n <= at || memcmp(raw, head, at) != 0)
+    if (c->n_open >= WRK_CALL_DEPTH)
         return false;
-    while (at < n && name_char(raw[at]))
-        at++;
-    *name_at = sizeof(head) - 1;
-    *n_name = at - *name_at;
-    if (!wrk_call_name_ok(raw + *name_at, *n_name) || at + 1 >= n || raw[at] != '{' ||
-        raw[n - 1] != '}')
-        return false;
-    *body_at = at + 1;
-    *n_body = n - 1 - *body_at;
+    if (ch == QUOTE || ch == '{' || ch == '[')
+        c->at++;
+    if (ch == QUOTE) {
+        c->state = WRK_CALL_IN_STRING;
+        return tell(c, r->to, "\"", 1);
+    }
+    if (ch == '{' || ch == '[')
+        return open_one(r, ch == '[');
+    c->from = c->at;
+    c->state = WRK_CALL_IN_WORD;
     return true;
+}
+
+/* Inside quotes, up to the second; then comes `next`. */
+static bool text(struct reader *r, enum wrk_call_state next)
+{
+    struct wrk_call *c = r->c;
+    size_t from = c->at;
+
+    while (c->at < r->n && !is_mark(r->raw[c->at]))
+        c->at++;
+    if (!tell_text(c, r->to, r->raw + from, c->at - from))
+        return false;
+    if (c->at == r->n)
+        return true;
+    c->state = next;
+    return r->raw[c->at++] == QUOTE && tell(c, r->to, "\"", 1);
+}
+
+/* -------------------------------------------------------------------------- keys */
+
+static bool key(struct reader *r, char ch)
+{
+    struct wrk_call *c = r->c;
+
+    c->blanks = false;
+    c->state = ch == QUOTE ? WRK_CALL_IN_QUOTED_KEY : WRK_CALL_IN_KEY;
+    c->at += ch == QUOTE;
+    return (ch == QUOTE || !ends_key(ch)) && tell(c, r->to, "\"", 1);
+}
+
+/* A bare key up to its colon, without the blanks before that. */
+static bool bare(struct reader *r)
+{
+    struct wrk_call *c = r->c;
+    size_t from = c->blanks ? c->from : c->at, end = from; /* end: of what is no blank */
+
+    for (; c->at < r->n && !ends_key(r->raw[c->at]); c->at++)
+        if (!is_blank(r->raw[c->at]))
+            end = c->at + 1;
+    if (!tell_text(c, r->to, r->raw + from, end - from))
+        return false;
+    c->blanks = end < c->at;
+    c->from = end;
+    if (c->at == r->n)
+        return true;
+    c->state = WRK_CALL_VALUE;
+    return r->raw[c->at++] == ':' && tell(c, r->to, "\":", 2);
+}
+
+/* --------------------------------------------------------------------- the whole */
+
+/* The next byte that is no blank, where blanks mean nothing. */
+static bool between(struct reader *r)
+{
+    struct wrk_call *c = r->c;
+    char ch = r->raw[c->at];
+
+    if (is_blank(ch)) {
+        c->at++;
+        return true;
+    }
+    switch (c->state) {
+    case WRK_CALL_FIRST_KEY:
+    case WRK_CALL_FIRST_ITEM:
+        if (ch == (c->state == WRK_CALL_FIRST_KEY ? '}' : ']')) {
+            c->at++;
+            return close_one(r, ch);
+        }
+        return c->state == WRK_CALL_FIRST_KEY ? key(r, ch) : value(r, ch);
+    case WRK_CALL_KEY:
+        return key(r, ch);
+    case WRK_CALL_COLON:
+        c->at++;
+        c->state = WRK_CALL_VALUE;
+        return ch == ':' && tell(c, r->to, ":", 1);
+    case WRK_CALL_VALUE:
+        return value(r, ch);
+    case WRK_CALL_NEXT:
+        c->at++;
+        if (ch != ',')
+            return close_one(r, ch);
+        c->state = in_list(c) ? WRK_CALL_VALUE : WRK_CALL_KEY;
+        return tell(c, r->to, ",", 1);
+    default: /* DONE: nothing but blanks follows */
+        return false;
+    }
+}
+
+bool wrk_call_read(struct wrk_call *c, const char *raw, size_t n, const struct wrk_call_out *to)
+{
+    struct reader r = {c, raw, n, to};
+    bool ok = true;
+
+    while (ok && c->at < n) {
+        switch (c->state) {
+        case WRK_CALL_HEAD:
+            ok = head(&r);
+            break;
+        case WRK_CALL_IN_KEY:
+            ok = bare(&r);
+            break;
+        case WRK_CALL_IN_QUOTED_KEY:
+            ok = text(&r, WRK_CALL_COLON);
+            break;
+        case WRK_CALL_IN_STRING:
+            ok = text(&r, WRK_CALL_NEXT);
+            break;
+        case WRK_CALL_IN_WORD:
+            ok = word(&r);
+            break;
+        default:
+            ok = between(&r);
+        }
+    }
+    return ok;
+}
+
+bool wrk_call_end(struct wrk_call *c, const struct wrk_call_out *to)
+{
+    return c->state == WRK_CALL_DONE && tell(c, to, "}", 1);
 }

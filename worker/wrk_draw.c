@@ -50,10 +50,11 @@ void wrk_draws_skip(struct wrk_draws *d, uint32_t k)
 static bool fits(const struct wrk_gen *g)
 {
     const struct wrk_sampling *s = &g->sampling;
+    bool greedy = s->temperature == 0 || s->top_k == 1;
 
-    return g->grammar == NULL && !g->logprobs && s->n_bias == 0 && !wrk_sampling_has_penalty(s) &&
-           (s->typical_p >= 1 || s->temperature == 0 || s->top_k == 1) &&
-           (s->temperature == 0 || s->temperature >= COLDEST || s->top_k == 1);
+    return (g->grammar == NULL || greedy) && !g->logprobs && s->n_bias == 0 &&
+           !wrk_sampling_has_penalty(s) && (s->typical_p >= 1 || greedy) &&
+           (s->temperature >= COLDEST || greedy);
 }
 
 void wrk_draws_add(struct wrk_draws *d, uint32_t k, const struct wrk_gen *g, struct wrk_rng *rng)
@@ -79,11 +80,29 @@ enum rc wrk_draws_run(struct wrk_draws *d, struct mdl *mdl, uint32_t n, struct r
     return mdl_sample(mdl, d->row, n, d->id, err);
 }
 
-bool wrk_draws_take(struct wrk_draws *d, uint32_t k, struct wrk_rng *rng, int32_t *out)
+static bool allowed(const struct wrk_gr_mask *m, uint32_t token)
+{
+    if (m->bits != NULL)
+        return (m->bits[token / 64] >> (token % 64) & 1) != 0;
+    for (uint32_t lo = 0, hi = m->n; lo < hi;) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (m->ids[mid] == token)
+            return true;
+        if (m->ids[mid] < token)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return false;
+}
+
+bool wrk_draws_take(struct wrk_draws *d, uint32_t k, const struct wrk_gr_mask *mask,
+                    struct wrk_rng *rng, int32_t *out)
 {
     if (!d->any || !d->on[k])
         return false;
-    if (d->id[k] < 0) {
+    if (d->id[k] < 0 || (mask != NULL && !allowed(mask, (uint32_t)d->id[k]))) {
         *rng = d->before[k];
         return false;
     }

@@ -1,10 +1,12 @@
 /* wrk_draw.h - the tokens of a pass that a device draws itself.
  *
  * A request is drawn on the device when it asks for nothing but greedy or temperature,
- * top_k, top_p and min_p, and no grammar: then its logits never leave it. That is decided per
- * request, by its own settings alone, so an answer does not depend on who shares the pass; a row
- * the device gives back is drawn by the host from the same state of the request's generator. With a
- * backend that cannot draw nothing here does anything. Tests: tests/worker/test_wrk_engine_draw.c
+ * top_k, top_p and min_p, and has no grammar or is greedy: then its logits never leave it. That is
+ * decided per request, by its own settings alone, so an answer does not depend on who shares the
+ * pass; a row the device gives back is drawn by the host from the same state of the request's
+ * generator. The largest of all logits is the largest of those a grammar allows if it allows it;
+ * where it does not, the host looks at the row. With a backend that cannot draw nothing here does
+ * anything. Tests: tests/worker/test_wrk_engine_draw.c
  */
 #ifndef INFERD_WRK_DRAW_H
 #define INFERD_WRK_DRAW_H
@@ -34,7 +36,8 @@ void wrk_draws_add(struct wrk_draws *d, uint32_t k, const struct wrk_gen *g, str
 /* After mdl_decode with logits NULL. */
 enum rc wrk_draws_run(struct wrk_draws *d, struct mdl *mdl, uint32_t n, struct rc_err *err);
 /* The token of row k, and *rng behind its draw; false: the host draws it, and *rng is what it
- * was before. */
-bool wrk_draws_take(struct wrk_draws *d, uint32_t k, struct wrk_rng *rng, int32_t *out);
+ * was before. mask: what the request's grammar allows, or NULL. */
+bool wrk_draws_take(struct wrk_draws *d, uint32_t k, const struct wrk_gr_mask *mask,
+                    struct wrk_rng *rng, int32_t *out);
 
 #endif

@@ -277,11 +277,13 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
         *answered = rc == RC_OK;
         return rc;
     }
-    rc = wrk_shape_take(&e->shapes, &t->gen, t->frame->generate, e->o.mdl, why);
+    rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
+    if (rc == RC_OK)
+        rc = wrk_shape_take(&e->shapes, &t->gen, t->frame->generate, e->o.mdl, why);
     if (wrk_shapes_compiled(&e->shapes) != compiled) /* tens of milliseconds: one a step */
         *budget = 0;
     if (rc == RC_OK)
-        rc = wrk_gen_init(&t->gen, t->frame->generate, e->o.mdl, why);
+        rc = wrk_ahead_take(e, &t->gen, t->frame->generate, why);
     if (rc == RC_OK)
         rc = wrk_pages_check(&e->pages, t->gen.n_prompt + t->gen.max_new - 1, why);
     wrk_task_drop_frame(e, t);
@@ -383,9 +385,8 @@ static void tell_cache(const struct wrk_engine *e, Ipc__Stats *s)
     s->cache_evicted_space = r->stats.evicted[WRK_EVICT_SPACE];
     s->cache_evicted_budget = r->stats.evicted[WRK_EVICT_BUDGET];
     s->cache_evicted_windows = r->stats.evicted_windows;
-    s->cache_nodes = r->n_used - r->n_roots;
     s->cache_bytes = r->used_bytes;
-    s->cache_held_bytes = wrk_pages_cached_bytes(&e->pages, true);
+    s->cache_held_bytes = wrk_pages_cached_held_bytes(&e->pages);
     s->cache_budget_bytes = r->budget_bytes;
 }
 

@@ -26,6 +26,9 @@ struct wrk_engine_opts {
     uint32_t spec_most;        /* drafts of a sequence in a pass, at most WRK_SPEC_MOST; 0 = none.
                                   The model was opened with max_out = wrk_spec_rows(max_seqs) */
     struct mdl *drafter; /* borrowed, opened beside mdl; NULL: what was said before is looked up */
+    /* For measurements: all but the last rows of a prompt are made up and not computed, so that
+     * answers behind a long one cost no prefill. Those answers mean nothing (wrk_fill.c). */
+    bool fill_prompts;
     /* Reads what waits on the channel, called inside wrk_engine_step while a long
      * text is tokenized, so that cancels are heard; it may submit and cancel. Errors
      * end the worker, RC_AGAIN is none. NULL: nobody listens. */

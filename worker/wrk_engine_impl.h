@@ -167,9 +167,16 @@ enum rc wrk_batch_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_batch_drop(struct wrk_engine *e, const struct wrk_task *t);
 bool wrk_batch_decoding(const struct wrk_engine *e);
 
+/* --- wrk_fill.c: makes up all of the prompts of this pass that o.fill_prompts says. Errors: the
+ * pass's, of the one part that it then has. */
+enum rc wrk_fill_prompts(struct wrk_engine *e, struct rc_err *err);
+
 /* --- wrk_ahead.c: drafts for the next pass, and what they were worth */
 enum rc wrk_ahead_init(struct wrk_engine *e, struct rc_err *err);
 void wrk_ahead_deinit(struct wrk_engine *e);
+/* What a request wants of it, into g. Errors: RC_INVALID names the field. */
+enum rc wrk_ahead_take(const struct wrk_engine *e, struct wrk_gen *g, const Ipc__Generate *m,
+                       struct rc_err *err);
 /* Drafts that fit into the coming pass beside n_rows rows. */
 uint32_t wrk_ahead_fit(const struct wrk_engine *e, const struct wrk_seq *s, uint32_t n_rows);
 /* Is the row of a draft right: were all before it, and is its input the token chosen? */

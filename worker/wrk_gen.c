@@ -110,7 +110,8 @@ static enum rc set_talk(struct wrk_gen *g, const Ipc__Generate *m, const struct 
     if (!wrk_parse_on(&g->talk))
         return RC_OK;
     wrk_marks_find(&g->talk.marks, mdl_tok_get(mdl), info->vocab_size);
-    if (g->talk.calls && m->tool_choice != 0) { /* the call's mark is put for the model */
+    /* the call's mark is put for the model, unless it may think first */
+    if (g->talk.calls && m->tool_choice != 0 && !m->thinking) {
         g->talk.within = WRK_MARK_CALL;
         return mdl_ids_push(&g->prompt, g->talk.marks.id[WRK_MARK_CALL], err);
     }
@@ -131,8 +132,7 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
 {
     struct mdl_chat_msg *msgs = calloc(m->n_messages + 1, sizeof(*msgs));
     const struct mdl_chat_opts opts = {.add_generation_prompt = true,
-                                       /* a call that must be made is not thought about */
-                                       .thinking = m->thinking && m->tool_choice == 0,
+                                       .thinking = m->thinking,
                                        .tools = optional(&m->tools),
                                        .n_tools = m->tools.len,
                                        .max_tokens = limit};

@@ -14,6 +14,7 @@
 #include "wrk_parse.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
+#include "wrk_spec.h"
 #include "wrk_stop.h"
 
 #define WRK_CHOICES_MAX 128
@@ -33,11 +34,13 @@ struct wrk_gen {
     uint32_t *echo_offset;       /* code points before each prompt token; echo + logprobs */
     struct wrk_talk talk;        /* how the answer is to be read (wrk_parse.h) */
     struct wrk_gr_held *grammar; /* what the answer must obey, or NULL (wrk_shape.c) */
+    enum wrk_spec_mode spec;     /* 0 = the engine's (wrk_ahead.c) */
+    uint32_t spec_most;          /* 0 = the engine's */
 
     /* progress */
     uint32_t n_started, n_done, n_tokens;
-    uint32_t n_cached;           /* prompt tokens that the prompt cache had */
-    uint32_t n_right, n_wrong;   /* drafts that were tokens of the answer, and those that were not */
+    uint32_t n_cached;         /* prompt tokens that the prompt cache had */
+    uint32_t n_right, n_wrong; /* drafts that were tokens of the answer, and those that were not */
     uint64_t start_us, first_us; /* 0 = not yet */
 };
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ipc.h"
@@ -44,11 +45,16 @@ static enum rc kv_type(const char *s, bool device, struct mdl_opts *out, struct 
 /* The drafter's folder below the model's, -1 = none. */
 static enum rc find_drafter(int *fd, int root_fd, const struct wrk_load_opts *o, struct rc_err *err)
 {
+    struct stat st;
+
     *fd = -1;
     if (o->spec == WRK_SPEC_OFF || o->spec == WRK_SPEC_LOOKUP)
         return RC_OK;
-    *fd = openat(root_fd, IPC_DRAFTER_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd >= 0)
+    /* a sandboxed worker whose model is one file has no openat to ask with */
+    if (fstat(root_fd, &st) == 0 && !S_ISDIR(st.st_mode))
+        errno = ENOTDIR;
+    else if ((*fd = openat(root_fd, IPC_DRAFTER_DIR,
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) >= 0)
         return RC_OK;
     if (o->spec == WRK_SPEC_MTP)
         return rc_fail_what(err, RC_NOT_FOUND, IPC_DRAFTER_DIR,

@@ -27,10 +27,11 @@ static const char usage[] =
     "           serves one model: channel on descriptor 3, model on descriptor 4\n"
     "       inferd-worker --doctor [--sandbox=MODE] [DEVICE WORDS]\n"
     "           says what holds on this machine, one JSON object a line\n"
-    "       inferd-worker --bench PATH [--prompt N] [--gen N] [--context N] [--seqs N] [--threads N]\n"
-    "           [--runs N] [--embed-batch N] [--embed-tokens N] [--cpu-level L]\n"
-    "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE] [DEVICE WORDS]\n"
-    "           times one model, prints one JSON object\n"
+    "       inferd-worker --bench PATH [--only SECTION,...] [--runs N] [--prompt N] [--gen N]\n"
+    "           [--context N] [--seqs N] [--prefix N] [--speculation-tokens N] [--embed-batch N]\n"
+    "           [--embed-tokens N] [--threads N] [--kv-mb N] [--batch-tokens N] [--cpu-level L]\n"
+    "           [--f32-gemm G] [--kv-dtype D] [--sandbox MODE] [--progress 1] [DEVICE WORDS]\n"
+    "           measures one model, prints one JSON object (inferd bench)\n"
     "       inferd-worker --version\n";
 
 struct args {

@@ -110,35 +110,64 @@ static void on_thought(void *user, const char *s, size_t n)
     o->n_think += n;
 }
 
-static void put_call(void *user, const char *s, size_t n)
+static void put_call(struct wrk_out *o, const char *s, size_t n)
 {
-    struct wrk_out *o = user;
-
     memcpy(o->calls + o->n_calls_bytes, s, n);
     o->n_calls_bytes += n;
 }
 
-static bool on_call(void *user, const char *name, size_t n_name, const char *body, size_t n)
+static bool on_call(void *user, const char *name, size_t n)
 {
     struct wrk_out *o = user;
-    size_t n_args = wrk_call_json(body, n, NULL, NULL);
 
     if (o->stopped || o->n_calls == WRK_CALLS_MAX ||
-        n_name + n_args > WRK_OUT_CALLS - o->n_calls_bytes)
+        n + WRK_CALL_JSON > WRK_OUT_CALLS - o->n_calls_bytes)
         return false;
-    put_call(o, name, n_name);
-    wrk_call_json(body, n, put_call, o);
-    o->call[o->n_calls++] = (struct wrk_out_call){(uint32_t)n_name, (uint32_t)n_args};
-    if (o->talk->one_call) {
-        o->stopped = true;
-        o->n_held = 0; /* the text before it is whole */
-    }
+    /* what could begin a stop string is over: text behind the call never stands before it */
+    o->n_held = 0;
+    o->stop = (struct wrk_stop_state){0};
+    put_call(o, name, n);
+    o->call[o->n_calls++] = (struct wrk_out_call){.index = o->n_begun++, .n_name = (uint32_t)n};
     return true;
+}
+
+/* The call at work; a new row when what there was of it is sent. */
+static struct wrk_out_call *this_call(struct wrk_out *o)
+{
+    if (o->n_calls == 0)
+        o->call[o->n_calls++] = (struct wrk_out_call){.index = o->n_begun - 1};
+    return &o->call[o->n_calls - 1];
+}
+
+static void on_args(void *user, const char *s, size_t n)
+{
+    struct wrk_out *o = user;
+
+    this_call(o)->n_args += (uint32_t)n;
+    put_call(o, s, n);
+}
+
+static void on_called(void *user, bool whole)
+{
+    struct wrk_out *o = user;
+    struct wrk_out_call *k = this_call(o);
+
+    k->ended = true;
+    k->broken = !whole;
+    if (!whole && (k->n_name > 0 || !o->stream)) { /* none of it was sent */
+        o->n_calls_bytes -= k->n_name + k->n_args;
+        o->n_begun--;
+        o->n_calls--;
+    } else if (!whole) {
+        o->text_behind = true;
+    }
+    if (whole && o->talk->one_call)
+        o->stopped = true;
 }
 
 static enum rc talk_init(struct wrk_out *o, struct rc_err *err)
 {
-    const struct wrk_parse_out to = {o, on_text, on_thought, on_call};
+    const struct wrk_parse_out to = {o, on_text, on_thought, on_call, on_args, on_called};
 
     o->cap_think = WRK_OUT_GATHER + 2 * PIECE_MAX;
     o->think = malloc(o->cap_think);
@@ -313,35 +342,51 @@ static size_t piece_of(const char *s, size_t n)
     return n;
 }
 
-/* The calls that are complete, each begun, told and ended. */
-static enum rc send_calls(struct wrk_out *o, struct wrk_chan *c, struct rc_err *err)
+/* Rows of calls that may be sent: without a stream, only whole ones. */
+static uint32_t calls_due(const struct wrk_out *o)
+{
+    return o->n_calls - (o->n_calls > 0 && !o->stream && !o->call[o->n_calls - 1].ended);
+}
+
+/* The first n rows of calls, each in pieces. d, which has all else that is due, goes with
+ * the first piece; with the last where its text stands behind a void call. */
+static enum rc send_calls(struct wrk_out *o, uint32_t n, struct wrk_chan *c, const Ipc__Delta *d,
+                          struct rc_err *err)
 {
     const char *at = o->calls;
     enum rc rc = RC_OK;
 
-    for (uint32_t i = 0; i < o->n_calls && rc == RC_OK; i++) {
+    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
         Ipc__CallPart part = IPC__CALL_PART__INIT;
         size_t left = o->call[i].n_args;
 
-        part.index = o->parse.n_calls - o->n_calls + i;
+        part.index = o->call[i].index;
         part.name.data = (uint8_t *)(uintptr_t)at;
         part.name.len = o->call[i].n_name;
         at += o->call[i].n_name;
-        while (!part.ended && rc == RC_OK) {
-            Ipc__Delta d = IPC__DELTA__INIT;
+        do {
+            Ipc__Delta one = IPC__DELTA__INIT;
+            bool first = at == o->calls + o->call[0].n_name, last;
 
             part.arguments.data = (uint8_t *)(uintptr_t)at;
             part.arguments.len = piece_of(at, left);
             at += part.arguments.len;
             left -= part.arguments.len;
-            part.ended = left == 0;
-            d.call = &part;
-            rc = send_delta(o, c, &d, err);
+            part.ended = left == 0 && o->call[i].ended;
+            part.broken = left == 0 && o->call[i].broken;
+            last = left == 0 && i + 1 == n;
+            if (o->text_behind ? last : first)
+                one = *d;
+            one.call = &part;
+            rc = send_delta(o, c, &one, err);
             part.name.len = 0;
-        }
+        } while (left > 0 && rc == RC_OK);
     }
-    o->n_calls = 0;
-    o->n_calls_bytes = 0;
+    o->n_calls_bytes -= (size_t)(at - o->calls);
+    memmove(o->calls, at, o->n_calls_bytes);
+    o->n_calls -= n;
+    memmove(o->call, o->call + n, o->n_calls * sizeof(*o->call));
+    o->text_behind = false;
     return rc;
 }
 
@@ -350,18 +395,19 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
 {
     Ipc__Delta d = IPC__DELTA__INIT;
     size_t n_text;
-    uint32_t n_prob;
-    enum rc rc;
+    uint32_t n_prob, n_calls;
+    enum rc rc = RC_OK;
 
     if (finish != 0)
         settle(o);
     n_text = o->n_text - o->n_held;
     n_prob = finish != 0 ? o->n_prob : probs_due(o, o->n_sent + n_text);
+    n_calls = calls_due(o);
     if (finish == 0 && n_text == 0 && n_prob == 0 && o->n_ids == 0 && o->n_think == 0 &&
-        o->n_calls == 0)
+        n_calls == 0)
         return RC_OK;
     if (finish == 0 && !o->stream && n_text < WRK_OUT_GATHER && n_prob < WRK_DELTA_PROBS &&
-        o->n_think < WRK_OUT_GATHER && o->n_calls == 0 && o->n_prob < o->cap_prob &&
+        o->n_think < WRK_OUT_GATHER && n_calls == 0 && o->n_prob < o->cap_prob &&
         o->n_ids < o->cap_ids)
         return RC_OK;
     while (n_prob > WRK_DELTA_PROBS) {
@@ -379,19 +425,15 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
     d.reasoning.data = (uint8_t *)o->think;
     d.reasoning.len = o->n_think;
     d.reasoning_tokens = o->n_think_tokens;
-    if (o->n_calls == 0) {
-        d.finish = finish == 1 && o->parse.n_calls > 0 ? 3 : finish;
+    finish = finish == 1 && o->parse.n_whole > 0 ? 3 : finish;
+    if (n_calls == 0) {
+        d.finish = finish;
         rc = send_delta(o, c, &d, err);
-    } else { /* the text, the calls behind it, the end */
+    } else {
         Ipc__Delta last = IPC__DELTA__INIT;
 
-        last.finish = finish == 1 ? 3 : finish;
-        rc =
-            n_text > 0 || d.n_probs > 0 || d.n_tokens > 0 || o->n_think > 0 || o->n_think_tokens > 0
-                ? send_delta(o, c, &d, err)
-                : RC_OK;
-        if (rc == RC_OK)
-            rc = send_calls(o, c, err);
+        last.finish = finish;
+        rc = send_calls(o, n_calls, c, &d, err);
         if (rc == RC_OK && finish != 0)
             rc = send_delta(o, c, &last, err);
     }

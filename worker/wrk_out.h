@@ -5,7 +5,9 @@
  * log-probability travels no earlier than its text. Streaming sends what is
  * decided after each step; otherwise text is gathered into large pieces. Where the model
  * thinks and calls tools (talk), wrk_parse.h tells these apart; stop strings, and offsets of
- * log-probabilities, are of the text alone.
+ * log-probabilities, are of the text alone. Streaming sends a call while it is written;
+ * one that turns out to be none is said to be void, and its text follows. Otherwise only
+ * calls that are whole are sent.
  * All memory is made by wrk_out_init: pushing and sending allocate nothing.
  * Tests: tests/worker/test_wrk_engine.c (text_ends_as_it_should)
  */
@@ -64,8 +66,11 @@ struct wrk_out {
     char *calls;                 /* [WRK_OUT_CALLS]: name and arguments of each */
     size_t n_calls_bytes, n_fed; /* n_fed: bytes of text in all */
     uint32_t n_calls, n_think_tokens;
+    uint32_t n_begun; /* calls so far that the front hears of */
+    bool text_behind; /* the text stands behind the calls: it gives one back */
     struct wrk_out_call {
-        uint32_t n_name, n_args;
+        uint32_t index, n_name, n_args; /* n_name 0: it goes on */
+        bool ended, broken;
     } call[WRK_CALLS_MAX];
 };
 

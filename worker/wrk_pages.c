@@ -109,13 +109,12 @@ uint64_t wrk_pages_used_bytes(const struct wrk_pages *p)
     return sum;
 }
 
-uint64_t wrk_pages_cached_bytes(const struct wrk_pages *p, bool held)
+uint64_t wrk_pages_cached_held_bytes(const struct wrk_pages *p)
 {
     uint64_t sum = 0;
 
     for (uint32_t c = 0; c < p->n_classes; c++)
-        sum +=
-            (uint64_t)(held ? p->cls[c].n_cached_held : p->cls[c].n_cached) * p->cls[c].page_bytes;
+        sum += (uint64_t)p->cls[c].n_cached_held * p->cls[c].page_bytes;
     return sum;
 }
 

@@ -70,9 +70,9 @@ uint32_t wrk_pages_need(const struct wrk_pages *p, uint32_t c, uint32_t n_tokens
                         uint32_t n_prefix);
 /* RC_LIMIT, with numbers, when n_tokens could not be held even alone. */
 enum rc wrk_pages_check(const struct wrk_pages *p, uint32_t n_tokens, struct rc_err *err);
-/* Bytes of pages held by sequences, and of those that only the prompt cache holds. */
+/* Bytes of pages held by sequences, and of those the ones that the prompt cache holds too. */
 uint64_t wrk_pages_used_bytes(const struct wrk_pages *p);
-uint64_t wrk_pages_cached_bytes(const struct wrk_pages *p, bool held);
+uint64_t wrk_pages_cached_held_bytes(const struct wrk_pages *p);
 
 /* --- for the prompt cache */
 void wrk_page_cache(struct wrk_pages *p, uint32_t c, int32_t page, int32_t node);

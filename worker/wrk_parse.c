@@ -94,14 +94,42 @@ static void give_back(struct wrk_parse *p)
     p->n_raw = 0;
 }
 
+/* It is no call after all, whatever was told of it. */
+static void no_call(struct wrk_parse *p)
+{
+    if (p->told)
+        p->out.called(p->out.user, false);
+    p->told = false;
+    p->lost = true;
+    give_back(p);
+}
+
+static bool begin_call(void *user, const char *name, size_t n)
+{
+    struct wrk_parse *p = user;
+
+    if (p->n_calls == WRK_CALLS_MAX || !p->out.call(p->out.user, name, n))
+        return false;
+    p->n_calls++;
+    p->told = true;
+    return true;
+}
+
+static void tell_args(void *user, const char *s, size_t n)
+{
+    struct wrk_parse *p = user;
+
+    p->out.args(p->out.user, s, n);
+}
+
 /* Bytes of a call, and how they are spelled as text. */
 static void hold(struct wrk_parse *p, const char *s, size_t n, const char *spelled,
                  size_t n_spelled)
 {
-    if (!p->lost && n_spelled > WRK_CALL_BYTES - p->n_spelled) {
-        give_back(p);
-        p->lost = true;
-    }
+    const struct wrk_call_out to = {p, begin_call, tell_args};
+
+    if (!p->lost && n_spelled > WRK_CALL_BYTES - p->n_spelled)
+        no_call(p);
     if (p->lost) {
         p->out.text(p->out.user, spelled, n_spelled);
         return;
@@ -109,22 +137,24 @@ static void hold(struct wrk_parse *p, const char *s, size_t n, const char *spell
     memcpy(p->raw + p->n_raw, s, n);
     p->n_raw += n;
     p->n_spelled += n_spelled;
+    if (!wrk_call_read(&p->call, p->raw, p->n_raw, &to))
+        no_call(p);
 }
 
 static void end_call(struct wrk_parse *p, bool closed)
 {
-    size_t name, n_name, body, n_body;
+    const struct wrk_call_out to = {p, begin_call, tell_args};
 
     p->state = WRK_SAYS;
-    if (!p->lost && p->n_calls < WRK_CALLS_MAX &&
-        wrk_call_split(p->raw, p->n_raw, &name, &n_name, &body, &n_body) &&
-        wrk_call_json(p->raw + body, n_body, NULL, NULL) > 0 &&
-        p->out.call(p->out.user, p->raw + name, n_name, p->raw + body, n_body)) {
-        p->n_calls++;
+    if (!p->lost && wrk_call_end(&p->call, &to)) {
+        p->told = false;
         p->n_raw = 0;
+        p->n_whole++;
+        p->out.called(p->out.user, true);
         return;
     }
-    give_back(p);
+    if (!p->lost)
+        no_call(p);
     if (closed)
         p->out.text(p->out.user, words[WRK_MARK_CALL_END], strlen(words[WRK_MARK_CALL_END]));
 }
@@ -183,7 +213,8 @@ void wrk_parse_mark(struct wrk_parse *p, enum wrk_mark m)
     if (m == WRK_MARK_CALL) {
         p->state = WRK_CALLS;
         p->n_raw = p->n_spelled = 0;
-        p->lost = false;
+        p->call = (struct wrk_call){.state = WRK_CALL_HEAD};
+        p->lost = p->told = false;
         p->marked = true;
     } else if (m == WRK_MARK_CHANNEL) {
         p->state = WRK_NAMES_CHANNEL;

@@ -2,10 +2,11 @@
  *
  * Sits between an answer's tokens and its Deltas. Control tokens come in as marks, by id,
  * so what is spelled in ordinary tokens is always text; everything between two marks comes
- * in as bytes, cut anywhere. A call is held until it is complete and given whole, its
- * arguments as JSON; one that is malformed, cut off, too long or one too many is given
- * back as the text it was written in, its marks spelled out. Knows nothing of sampling,
- * stop strings or frames. Allocates at init only. Page: docs/tools.md.
+ * in as bytes, cut between characters. A call is told while it is written, its arguments as
+ * JSON; one that is malformed, cut off, too long or one too many is given back as the text
+ * it was written in, its marks spelled out, also when parts of it were told: those are then
+ * said to be void. Knows nothing of sampling, stop strings or frames. Allocates at init only.
+ * Page: docs/tools.md.
  * Source: gemma.md 13.2. Tests: tests/worker/test_wrk_parse.c, fuzz: fuzz_call.c
  */
 #ifndef INFERD_WRK_PARSE_H
@@ -16,6 +17,7 @@
 #include <stdint.h>
 
 #include "rc.h"
+#include "wrk_call.h"
 
 struct mdl_tok;
 
@@ -46,11 +48,7 @@ enum wrk_mark wrk_marks_of(const struct wrk_marks *m, int32_t token);
 const char *wrk_mark_word(enum wrk_mark m);
 
 #define WRK_CALL_BYTES (256u << 10) /* of one call as the model wrote it, marks spelled */
-#define WRK_CALL_JSON (512u << 10)  /* of its arguments as JSON */
-#define WRK_CALLS_MAX 64u           /* of one answer */
-#define WRK_CALL_NAME 64u           /* bytes of a name: letters, digits, _ . - */
-#define WRK_CALL_DEPTH \
-    256u /* at least what a grammar of calls writes: objects and lists inside each other */
+#define WRK_CALLS_MAX 64u           /* begun in one answer */
 
 /* How an answer is to be read. Zeroed: not at all. */
 struct wrk_talk {
@@ -65,9 +63,12 @@ struct wrk_parse_out {
     void *user;
     void (*text)(void *user, const char *s, size_t n);
     void (*thought)(void *user, const char *s, size_t n);
-    /* name [n_name], body: what stands between the braces, valid (wrk_call_json). Returns
-     * false when there is no room for it: then it is given back as text. */
-    bool (*call)(void *user, const char *name, size_t n_name, const char *body, size_t n);
+    /* A call begins. false: there is no room for it, so it is given back as text. */
+    bool (*call)(void *user, const char *name, size_t n_name);
+    /* The next piece of its arguments, a JSON object; whole characters. */
+    void (*args)(void *user, const char *s, size_t n);
+    /* It is over. Not whole: what was told is void, and given back as text behind this. */
+    void (*called)(void *user, bool whole);
 };
 
 struct wrk_parse {
@@ -76,10 +77,12 @@ struct wrk_parse {
     enum { WRK_SAYS, WRK_NAMES_CHANNEL, WRK_THINKS, WRK_CALLS } state;
     char head[16]; /* of a channel, while it could be "thought\n" */
     uint32_t n_head;
-    bool newline;            /* a thought's last one, held: it belongs to the end mark */
-    bool lost;               /* the call had more bytes than raw; what it had was given back */
-    bool marked;             /* the call's own mark was in the answer, not in the prompt */
-    uint32_t n_calls;        /* given */
+    bool newline; /* a thought's last one, held: it belongs to the end mark */
+    bool lost;    /* what stands behind the mark is no call: it was given back */
+    bool told;    /* the call's name is told */
+    bool marked;  /* the call's own mark was in the answer, not in the prompt */
+    uint32_t n_calls, n_whole;
+    struct wrk_call call;
     char *raw;               /* the call at work, [WRK_CALL_BYTES] */
     size_t n_raw, n_spelled; /* n_spelled: as text */
 };
@@ -102,14 +105,5 @@ void wrk_parse_mark(struct wrk_parse *p, enum wrk_mark m);
 void wrk_parse_bytes(struct wrk_parse *p, const char *s, size_t n); /* whole characters */
 /* The answer is over. */
 void wrk_parse_end(struct wrk_parse *p);
-
-bool wrk_call_name_ok(const char *s, size_t n);
-/* Where a held call (without its marks) has its name and body; false: malformed. */
-bool wrk_call_split(const char *raw, size_t n, size_t *name_at, size_t *n_name, size_t *body_at,
-                    size_t *n_body);
-/* A valid body as the text of a JSON object; put may be NULL. Returns its bytes, 0:
- * malformed, or longer than WRK_CALL_JSON. */
-size_t wrk_call_json(const char *body, size_t n, void (*put)(void *user, const char *s, size_t n),
-                     void *user);
 
 #endif

@@ -34,7 +34,7 @@ static enum rc open_store(struct wrk_shapes *s, const struct mdl *mdl, struct rc
     s->tok = mdl_tok_get(mdl);
     for (int i = 0; i < WRK_MARKS; i++)
         s->marks.id[i] = -1;
-    if (mdl_info_get(mdl)->can_call_tools)
+    if (mdl_info_get(mdl)->can_call_tools || mdl_info_get(mdl)->can_think)
         wrk_marks_find(&s->marks, s->tok, mdl_info_get(mdl)->vocab_size);
     if ((rc = wrk_gr_store_new(&s->store, err)) == RC_OK &&
         (rc = wrk_gr_vocab_new(&s->vocab, mdl_info_get(mdl)->vocab_size, token_text, s, eos, n_eos,
@@ -51,24 +51,60 @@ void wrk_shapes_deinit(struct wrk_shapes *s)
     wrk_gr_vocab_free(&s->vocab);
 }
 
-/* The grammar of the calls that tool_choice asks for (wrk_gr_calls.c). */
-static enum rc take_calls(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
-                          struct rc_err *err)
+/* The text of a grammar of thoughts, calls and what m asks for (wrk_gr_talk.c), into
+ * malloc'd *text; NULL: none of the first two is needed. */
+static enum rc talk_text(const struct wrk_gen *g, const Ipc__Generate *m, char **text, size_t *n,
+                         struct rc_err *err)
 {
-    size_t n_name = m->tool_choice == 2 ? strlen(m->tool_name) : 0, n = m->tools.len + n_name + 2;
-    char *text;
-    enum rc rc;
+    bool calls = g->talk.calls && (m->tool_choice != 0 || m->grammar_kind != WRK_GR_NONE);
+    bool thought = g->talk.think && m->thinking;
+    size_t n_name = calls && m->tool_choice == 2 ? strlen(m->tool_name) : 0;
+    char *at;
 
+    *text = NULL;
+    if (m->kind != 1 || (!calls && !thought))
+        return RC_OK;
     if (m->tools.len > WRK_GR_TEXT_MAX || n_name > WRK_CALL_NAME)
         return rc_fail_what(err, RC_INVALID, "tools", "field 'tools': %zu bytes, at most %u",
                             m->tools.len, WRK_GR_TEXT_MAX);
-    if ((text = malloc(n)) == NULL)
-        return rc_fail(err, RC_NOMEM, "no memory for %zu bytes of tools", n);
-    text[0] = m->one_call ? '1' : '*';
-    memcpy(text + 1, m->tool_name, n_name);
-    text[1 + n_name] = '\n';
-    memcpy(text + n_name + 2, m->tools.data, m->tools.len);
-    rc = wrk_gr_hold(s->store, &g->grammar, WRK_GR_CALLS, text, n, err);
+    if (m->grammar.len > WRK_GR_TEXT_MAX)
+        return rc_fail_what(err, RC_INVALID, "grammar", "a grammar has %zu bytes, at most %u",
+                            m->grammar.len, WRK_GR_TEXT_MAX);
+    if ((at = malloc(m->tools.len + m->grammar.len + n_name + 5)) == NULL)
+        return rc_fail(err, RC_NOMEM, "no memory for %zu bytes of tools", m->tools.len);
+    *text = at;
+    *at++ = !calls ? '-' : m->one_call ? '1' : '*';
+    *at++ = g->talk.within == WRK_MARK_CALL                 ? 'c'
+            : thought && g->talk.within == WRK_MARK_CHANNEL ? 'i'
+            : thought                                       ? 't'
+                                                            : 'n';
+    *at++ = (char)('0' + m->grammar_kind);
+    memcpy(at, m->tool_name, n_name);
+    at += n_name;
+    *at++ = '\n';
+    if (calls)
+        at = (char *)memcpy(at, m->tools.data, m->tools.len) + m->tools.len;
+    *at++ = '\n';
+    if (m->grammar.len > 0)
+        at = (char *)memcpy(at, m->grammar.data, m->grammar.len) + m->grammar.len;
+    *n = (size_t)(at - *text);
+    return RC_OK;
+}
+
+/* A grammar alone, or with what may stand before it or in its place. */
+static enum rc hold(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
+                    struct rc_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc = talk_text(g, m, &text, &n, err);
+
+    if (rc == RC_OK && text != NULL)
+        rc = wrk_gr_hold(s->store, &g->grammar, WRK_GR_TALK, text, n, err);
+    else if (rc == RC_OK)
+        rc = wrk_gr_hold(s->store, &g->grammar, (enum wrk_gr_kind)m->grammar_kind,
+                         m->grammar.len > 0 ? (const char *)m->grammar.data : "", m->grammar.len,
+                         err);
     free(text);
     return rc;
 }
@@ -76,25 +112,22 @@ static enum rc take_calls(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Ge
 enum rc wrk_shape_take(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
                        const struct mdl *mdl, struct rc_err *err)
 {
-    bool calls = m->tool_choice != 0 && mdl_info_get(mdl)->can_call_tools;
+    bool must_call = m->tool_choice != 0 && mdl_info_get(mdl)->can_call_tools;
     enum rc rc;
 
-    if ((m->grammar_kind == WRK_GR_NONE && !calls) || !mdl_info_get(mdl)->can_generate)
+    if (m->grammar_kind == WRK_GR_NONE && !must_call)
         return RC_OK;
-    if (m->grammar_kind >= WRK_GR_CALLS || (calls && m->tools.len == 0))
+    if (m->grammar_kind >= WRK_GR_TALK || (must_call && !g->talk.calls))
         return rc_fail_what(err, RC_INVALID, "grammar", "grammar kind %u, expected 0 to 4",
                             m->grammar_kind);
+    if (must_call && m->grammar_kind != WRK_GR_NONE)
+        return rc_fail_what(err, RC_INVALID, "tool_choice",
+                            "field 'tool_choice': an answer that is a call has no other shape");
     if (m->ignore_eos)
         return rc_fail_what(err, RC_INVALID, "ignore_eos",
                             "field 'ignore_eos': an answer with a grammar ends where the grammar "
                             "does");
-    if ((rc = open_store(s, mdl, err)) != RC_OK)
-        return rc;
-    rc = calls ? take_calls(s, g, m, err)
-               : wrk_gr_hold(s->store, &g->grammar, (enum wrk_gr_kind)m->grammar_kind,
-                             m->grammar.len > 0 ? (const char *)m->grammar.data : "",
-                             m->grammar.len, err);
-    if (rc != RC_TOO_LARGE)
+    if ((rc = open_store(s, mdl, err)) != RC_OK || (rc = hold(s, g, m, err)) != RC_TOO_LARGE)
         return rc;
     /* too much for a grammar is a bad grammar, not a request that is too long */
     if (err != NULL)

@@ -16,12 +16,13 @@ struct wrk_shapes {
     struct wrk_gr_store *store; /* NULL until a grammar comes */
     struct wrk_gr_vocab *vocab;
     const struct mdl_tok *tok;
-    struct wrk_marks marks; /* of a model that calls tools; else none */
+    struct wrk_marks marks; /* of a model that calls tools or thinks; else none */
 };
 void wrk_shapes_deinit(struct wrk_shapes *s); /* after its runs and grammars */
 
-/* g->grammar from m; stays NULL when m has none. Errors: those of wrk_gr_hold;
- * RC_INVALID: ignore_eos beside it. A call that must be made is a grammar too. */
+/* g->grammar from m, for g as wrk_gen_init made it; stays NULL when m has none. A call that
+ * must be made is a grammar too; so are, around one, the thought that may come first and
+ * calls in its place. Errors: those of wrk_gr_hold; RC_INVALID: ignore_eos beside it. */
 enum rc wrk_shape_take(struct wrk_shapes *s, struct wrk_gen *g, const Ipc__Generate *m,
                        const struct mdl *mdl, struct rc_err *err);
 void wrk_shape_drop(struct wrk_shapes *s, struct wrk_gen *g);

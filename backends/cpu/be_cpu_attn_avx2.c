@@ -28,6 +28,7 @@
 /* Constant bounds: only fully unrolled do the sums live in registers. */
 #define UNROLL _Pragma("GCC unroll 8")
 #define STRIP 16u    /* keys of one score kernel */
+#define COLS 16u     /* of one value kernel */
 #define GROUP 6u     /* vectors of one kernel */
 #define IN_PLACE 12u /* vectors of an item that reads the cache in place, at most */
 
@@ -36,11 +37,11 @@ struct state {
     unsigned n; /* vectors */
     const float *q[BE_CPU_VECS];
     uint32_t lo[BE_CPU_VECS], hi[BE_CPU_VECS];
-    uint32_t t0, t1;                         /* the tile: [t0, t1) */
+    uint32_t t0, t1, end;                    /* the tile: [t0, t1), of keys before end */
     uint32_t b[BE_CPU_VECS], e[BE_CPU_VECS]; /* visible keys in it, relative to t0 */
     float m[BE_CPU_VECS], l[BE_CPU_VECS];
     float *kt;  /* [64 / STRIP][head_dim][STRIP] */
-    float *v;   /* [64][head_dim] */
+    float *v;   /* [head_dim / COLS][64][COLS], the last block may be half empty */
     float *s;   /* [n][64] scores, then weights */
     float *acc; /* [n][head_dim] */
     /* what earlier cuts summed up to; total_m is -inf where there was none */
@@ -58,9 +59,22 @@ INLINE __m256 widen(bool half, const void *p, size_t idx)
 
 /* --------------------------------------------------------------------- kernels */
 
-/* 16 scores of r vectors: key element d of lane j at k[d * step + j]. */
+/* Bytes that a later kernel will read, fetched piece by piece beside this one's work: values
+ * are read down a page's tokens, some columns at a time, and pages lie anywhere, which no
+ * hardware prefetcher follows (5.4 GB/s of a cache in memory without: docs/backend-cpu.md). */
+struct ahead {
+    const char *p;
+    size_t step; /* per inner step; 0 where nothing is wanted */
+};
+
+INLINE void fetch(struct ahead f, size_t i)
+{
+    _mm_prefetch(f.p + i * f.step, _MM_HINT_T0);
+}
+
+/* 16 scores of r vectors: key element d of lane j at k[d * step + j]. dim steps ahead. */
 INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, size_t step,
-                   uint32_t dim, float scale, float *s)
+                   uint32_t dim, float scale, float *s, struct ahead f)
 {
     __m256 acc[GROUP][2];
 
@@ -70,6 +84,7 @@ INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, 
     for (uint32_t d = 0; d < dim; d++) {
         __m256 k0 = widen(half, k, d * step), k1 = widen(half, k, d * step + 8);
 
+        fetch(f, d);
         UNROLL
         for (unsigned i = 0; i < r; i++) {
             __m256 x = SET8(q[i][d]);
@@ -85,46 +100,47 @@ INLINE void scores(bool half, unsigned r, const float *const *q, const void *k, 
     }
 }
 
-/* acc[i] += sum over n keys of s[i][key] * v[key], in order. */
+/* acc[i] += sum over n keys of s[i][key] * v[key], in order: COLS columns, rows of acc dim
+ * apart. n steps ahead. */
 INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t step, uint32_t n,
-                   uint32_t dim, float *acc)
+                   uint32_t dim, float *acc, struct ahead f)
 {
-    uint32_t d = 0;
+    __m256 o[GROUP][2];
 
-    for (; d + 16 <= dim; d += 16) {
-        __m256 o[GROUP][2];
+    UNROLL
+    for (unsigned i = 0; i < r; i++) {
+        o[i][0] = _mm256_loadu_ps(acc + i * dim);
+        o[i][1] = _mm256_loadu_ps(acc + i * dim + 8);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        __m256 v0 = widen(half, v, k * step), v1 = widen(half, v, k * step + 8);
 
+        fetch(f, k);
         UNROLL
         for (unsigned i = 0; i < r; i++) {
-            o[i][0] = _mm256_loadu_ps(acc + i * dim + d);
-            o[i][1] = _mm256_loadu_ps(acc + i * dim + d + 8);
-        }
-        for (uint32_t k = 0; k < n; k++) {
-            __m256 v0 = widen(half, v, k * step + d), v1 = widen(half, v, k * step + d + 8);
+            __m256 w = SET8(s[i * BE_CPU_KEYS + k]);
 
-            UNROLL
-            for (unsigned i = 0; i < r; i++) {
-                __m256 w = SET8(s[i * BE_CPU_KEYS + k]);
-
-                o[i][0] = _mm256_fmadd_ps(w, v0, o[i][0]);
-                o[i][1] = _mm256_fmadd_ps(w, v1, o[i][1]);
-            }
-        }
-        UNROLL
-        for (unsigned i = 0; i < r; i++) {
-            _mm256_storeu_ps(acc + i * dim + d, o[i][0]);
-            _mm256_storeu_ps(acc + i * dim + d + 8, o[i][1]);
+            o[i][0] = _mm256_fmadd_ps(w, v0, o[i][0]);
+            o[i][1] = _mm256_fmadd_ps(w, v1, o[i][1]);
         }
     }
-    if (d == dim)
-        return;
     UNROLL
-    for (unsigned i = 0; i < r; i++) { /* the last 8 of an odd multiple of 8 */
-        __m256 o = _mm256_loadu_ps(acc + i * dim + d);
+    for (unsigned i = 0; i < r; i++) {
+        _mm256_storeu_ps(acc + i * dim, o[i][0]);
+        _mm256_storeu_ps(acc + i * dim + 8, o[i][1]);
+    }
+}
+
+/* The same for the last 8 columns of an odd multiple of 8. */
+static void values8(bool half, unsigned r, const float *s, const void *v, size_t step, uint32_t n,
+                    uint32_t dim, float *acc)
+{
+    for (unsigned i = 0; i < r; i++) {
+        __m256 o = _mm256_loadu_ps(acc + i * dim);
 
         for (uint32_t k = 0; k < n; k++)
-            o = _mm256_fmadd_ps(SET8(s[i * BE_CPU_KEYS + k]), widen(half, v, k * step + d), o);
-        _mm256_storeu_ps(acc + i * dim + d, o);
+            o = _mm256_fmadd_ps(SET8(s[i * BE_CPU_KEYS + k]), widen(half, v, k * step), o);
+        _mm256_storeu_ps(acc + i * dim, o);
     }
 }
 
@@ -151,9 +167,9 @@ INLINE void values(bool half, unsigned r, const float *s, const void *v, size_t 
     }
 
 static void scores_any(bool half, unsigned r, const float *const *q, const void *k, size_t step,
-                       uint32_t dim, float scale, float *s)
+                       uint32_t dim, float scale, float *s, struct ahead f)
 {
-#define CALL(h, n) scores(h, n, q, k, step, dim, scale, s)
+#define CALL(h, n) scores(h, n, q, k, step, dim, scale, s, f)
     if (half) {
         BY_COUNT(r, true, CALL)
     } else {
@@ -163,9 +179,9 @@ static void scores_any(bool half, unsigned r, const float *const *q, const void 
 }
 
 static void values_any(bool half, unsigned r, const float *s, const void *v, size_t step,
-                       uint32_t n, uint32_t dim, float *acc)
+                       uint32_t n, uint32_t dim, float *acc, struct ahead f)
 {
-#define CALL(h, c) values(h, c, s, v, step, n, dim, acc)
+#define CALL(h, c) values(h, c, s, v, step, n, dim, acc, f)
     if (half) {
         BY_COUNT(r, true, CALL)
     } else {
@@ -215,6 +231,11 @@ static void page_at(const struct state *t, uint32_t pos, const uint8_t **k, cons
     be_cpu_kv_at(t->a, pos, k, v);
 }
 
+static float *value_at(const struct state *t, uint32_t key, uint32_t d)
+{
+    return t->v + (size_t)(d / COLS * BE_CPU_KEYS + key) * COLS + d % COLS;
+}
+
 /* Keys [b, e) of the tile (relative) from the cache, widened. */
 static void load_cache(struct state *t, uint32_t b, uint32_t e)
 {
@@ -235,7 +256,7 @@ static void load_cache(struct state *t, uint32_t b, uint32_t e)
 
         page_at(t, t->t0 + i, &k, &v);
         for (uint32_t d = 0; d < dim; d += 8)
-            _mm256_storeu_ps(t->v + i * dim + d, widen(half, v, d));
+            _mm256_storeu_ps(value_at(t, i, d), widen(half, v, d));
     }
 }
 
@@ -284,7 +305,9 @@ static void load_rows(struct state *t, uint32_t b, uint32_t e)
         }
     }
     for (uint32_t i = b; i < e; i++)
-        memcpy(t->v + i * dim, a->v + (t->t0 + i) * a->ld_kv + head, dim * sizeof(float));
+        for (uint32_t d = 0; d < dim; d += 8)
+            _mm256_storeu_ps(value_at(t, i, d),
+                             _mm256_loadu_ps(a->v + (t->t0 + i) * a->ld_kv + head + d));
 }
 
 /* ------------------------------------------------------------------------ tiles */
@@ -295,6 +318,46 @@ static unsigned group_of(unsigned n)
     unsigned groups = (n + GROUP - 1) / GROUP;
 
     return (n + groups - 1) / groups;
+}
+
+/* Where to fetch keys from pos on: a page holds them by element, so its bytes are dealt out
+ * by tokens, as many to each; who fetches for all tokens of a page fetches all of it. */
+static const uint8_t *keys_run(const struct state *t, uint32_t pos)
+{
+    const struct be_kv *kv = t->a->kv;
+    uint32_t in_page = pos & (kv->page_tokens - 1);
+    const uint8_t *k, *v;
+
+    page_at(t, pos - in_page, &k, &v);
+    return k + (size_t)in_page * t->a->head_dim * kv->elem;
+}
+
+/* The share of vectors [i, i + r) in fetching bytes at p, STRIP elements for each step of
+ * all n vectors' kernels. */
+static struct ahead share(const struct state *t, const uint8_t *p, size_t steps, unsigned i,
+                          unsigned r, unsigned n)
+{
+    size_t unit = STRIP * t->a->kv->elem;
+
+    return (struct ahead){(const char *)p + steps * unit * i / n, (unit * r + n - 1) / n};
+}
+
+/* Beside the scores of STRIP keys at k of the tile. In place: their values, which come next.
+ * Else: the next tile, first half of the vectors its keys, second half its values. */
+static struct ahead scores_ahead(const struct state *t, bool in_place, uint32_t k, unsigned i,
+                                 unsigned r)
+{
+    uint32_t pos = t->t0 + k + (in_place ? 0 : BE_CPU_KEYS), dim = t->a->head_dim;
+    const uint8_t *kp, *vp;
+
+    if (!t->a->kv || pos >= t->end)
+        return (struct ahead){(const char *)t->s, 0};
+    page_at(t, pos, &kp, &vp);
+    if (in_place)
+        return share(t, vp, dim, i, r, t->n);
+    if (2 * i < t->n)
+        return share(t, keys_run(t, pos), dim, 2 * i, 2 * r, t->n);
+    return share(t, vp, dim, 2 * i - t->n, 2 * r, t->n);
 }
 
 static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
@@ -308,39 +371,70 @@ static void tile_scores(struct state *t, bool in_place, uint32_t b, uint32_t e)
         if (in_place)
             page_at(t, t->t0 + k, &kp, &vp);
         for (unsigned i = 0, r; i < t->n; i += r) {
-            r = group_of(t->n - i);
+            struct ahead f;
 
+            r = group_of(t->n - i);
+            f = scores_ahead(t, in_place, k, i, r);
             if (in_place)
                 scores_any(a->kv->dtype == BE_F16, r, t->q + i, kp, a->kv->page_tokens, dim,
-                           a->scale, t->s + i * BE_CPU_KEYS + k);
+                           a->scale, t->s + i * BE_CPU_KEYS + k, f);
             else
                 scores_any(false, r, t->q + i, t->kt + k * dim, STRIP, dim, a->scale,
-                           t->s + i * BE_CPU_KEYS + k);
+                           t->s + i * BE_CPU_KEYS + k, f);
         }
     }
 }
 
-/* Visible keys [b, e) of vectors [i, i + r). */
-static void add_values(struct state *t, bool in_place, unsigned i, unsigned r)
+/* n keys from b on, values at v (element d of key k at v[d / COLS * block + k * step]) for
+ * vectors [i0, i1), which all see them. next: to be fetched, or NULL. */
+static void add_run(struct state *t, bool half, unsigned i0, unsigned i1, uint32_t b, uint32_t n,
+                    const uint8_t *v, size_t elem, size_t block, size_t step, const uint8_t *next)
+{
+    struct ahead f[IN_PLACE]; /* of each group; an item that fetches here has few vectors */
+    const struct ahead none = {(const char *)t->s, 0};
+    uint32_t dim = t->a->head_dim;
+    unsigned groups = 0;
+
+    for (unsigned i = i0, r; next && i < i1; i += r) { /* it divides: not for every block */
+        r = group_of(i1 - i);
+        f[groups++] = share(t, next, (size_t)n * (dim / COLS), i, r, t->n);
+    }
+    for (uint32_t d = 0; d < dim; d += COLS, v += block * elem)
+        for (unsigned i = i0, r, at = 0; i < i1; i += r, at++) {
+            const float *s = t->s + i * BE_CPU_KEYS + b;
+            float *acc = t->acc + i * dim + d;
+
+            r = group_of(i1 - i);
+            if (dim - d < COLS) {
+                values8(half, r, s, v, step, n, dim, acc);
+                continue;
+            }
+            values_any(half, r, s, v, step, n, dim, acc, at < groups ? f[at] : none);
+            if (at < groups)
+                f[at].p += n * f[at].step;
+        }
+}
+
+/* Visible keys [b, e) of vectors [i0, i1). In place: page by page, and the next tile's keys
+ * are fetched. */
+static void add_values(struct state *t, bool in_place, unsigned i0, unsigned i1)
 {
     const struct be_cpu_attn *a = t->a;
-    uint32_t dim = a->head_dim, b = t->b[i], e = t->e[i];
+    uint32_t b = t->b[i0], e = t->e[i0];
 
-    if (!in_place) {
-        values_any(false, r, t->s + i * BE_CPU_KEYS + b, t->v + b * dim, dim, e - b, dim,
-                   t->acc + i * dim);
-        return;
-    }
-    while (b < e) { /* page by page */
-        uint32_t in_page = (t->t0 + b) & (a->kv->page_tokens - 1);
-        uint32_t n = a->kv->page_tokens - in_page;
+    if (!in_place)
+        add_run(t, false, i0, i1, b, e - b, (const uint8_t *)value_at(t, b, 0), sizeof(float),
+                COLS * BE_CPU_KEYS, COLS, NULL);
+    while (in_place && b < e) {
+        uint32_t n = a->kv->page_tokens - ((t->t0 + b) & (a->kv->page_tokens - 1));
+        uint32_t pos = t->t0 + b + BE_CPU_KEYS;
         const uint8_t *k, *v;
 
         if (n > e - b)
             n = e - b;
         page_at(t, t->t0 + b, &k, &v);
-        values_any(a->kv->dtype == BE_F16, r, t->s + i * BE_CPU_KEYS + b, v, dim, n, dim,
-                   t->acc + i * dim);
+        add_run(t, a->kv->dtype == BE_F16, i0, i1, b, n, v, a->kv->elem, COLS, a->head_dim,
+                pos < t->end ? keys_run(t, pos) : NULL);
         b += n;
     }
 }
@@ -380,9 +474,8 @@ static void run_tile(struct state *t, bool in_place)
     for (unsigned i = 0, r; i < t->n; i += r) {
         for (r = 1; i + r < t->n && t->b[i + r] == t->b[i] && t->e[i + r] == t->e[i];)
             r++;
-        r = group_of(r);
         if (t->b[i] < t->e[i])
-            add_values(t, in_place, i, r);
+            add_values(t, in_place, i, i + r);
     }
 }
 
@@ -500,10 +593,11 @@ void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch)
     }
     t.kt = scratch;
     t.v = t.kt + (size_t)dim * BE_CPU_KEYS;
-    t.s = t.v + (size_t)dim * BE_CPU_KEYS;
+    t.s = t.v + (size_t)(dim + COLS - 1) / COLS * COLS * BE_CPU_KEYS;
     t.acc = t.s + (size_t)BE_CPU_VECS * BE_CPU_KEYS;
     t.total = t.acc + (size_t)BE_CPU_VECS * dim;
     vecs_init(&t, &lo, &hi);
+    t.end = hi;
     for (t.t0 = lo - lo % BE_CPU_KEYS; t.t0 < hi; t.t0 += BE_CPU_KEYS) {
         for (unsigned i = 0; i < t.n; i++)
             if (t.t0 % t.cut[i] == 0 && t.m[i] != -INFINITY)

@@ -269,6 +269,8 @@ const struct mdl_family mdl_gemma3 = {
     .free = mdl_gemma_free,
     .decode = decode,
     .logits = logits_get,
+    .kv_read = mdl_gemma_kv_read,
+    .kv_fill = mdl_gemma_kv_fill,
     .chat = mdl_gemma_chat,
 };
 
@@ -287,6 +289,8 @@ const struct mdl_family mdl_gemma4 = {
     .free = mdl_gemma_free,
     .decode = decode,
     .logits = logits_get,
+    .kv_read = mdl_gemma_kv_read,
+    .kv_fill = mdl_gemma_kv_fill,
     .hidden = hidden_get,
     .chat = mdl_gemma4_chat,
 };

@@ -88,6 +88,10 @@ struct gemma_rows {
 /* mdl_gemma_plan.c */
 enum rc mdl_gemma_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_gemma_plan_layers(struct mdl *m, struct gemma *g, struct rc_err *err);
+/* A weight beside the layers, by its name after the prefix (hf) or in a GGUF. */
+enum rc mdl_gemma_plan_one(struct mdl *m, const struct gemma *g, const char *hf, const char *gguf,
+                           unsigned use, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                           struct rc_err *err);
 enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err);
 /* 0, 1, 2 .. n - 1, n <= max_rows; written when first asked for. Of a decoder, not of its drafter.
  */
@@ -109,6 +113,11 @@ enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32
                       struct rc_err *err);
 enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
                           struct be_tensor *out, uint32_t n, struct rc_err *err);
+
+/* mdl_gemma_depth.c: kv_read and kv_fill of mdl_impl.h */
+uint64_t mdl_gemma_kv_read(const struct mdl *m, uint32_t pos);
+enum rc mdl_gemma_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs,
+                          uint32_t n_rows, struct rc_err *err);
 
 /* mdl_gemma_cfg.c */
 enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);

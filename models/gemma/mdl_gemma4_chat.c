@@ -81,6 +81,34 @@ void g4_fail(struct g4_chat *c, const char *what, const char *fmt, ...)
     c->rc = rc_fail_what(c->o.err, RC_INVALID, what, "%s", msg);
 }
 
+size_t g4_enter(struct g4_chat *c, const char *key, size_t i)
+{
+    static const char more[] = "...";
+    size_t was = c->n_where, n = key ? strnlen(key, 41) : 0;
+    char part[64];
+
+    if (was >= sizeof(more) - 1 && strcmp(c->where + was - (sizeof(more) - 1), more) == 0)
+        return was;
+    if (n == 41) /* a long name, up to a character's end */
+        for (n = 40; n > 0 && ((unsigned char)key[n] & 0xc0) == 0x80; n--)
+            ;
+    if (key)
+        snprintf(part, sizeof(part), "%s%.*s%s", was ? "." : "", (int)n, key, key[n] ? "~" : "");
+    else
+        snprintf(part, sizeof(part), "[%zu]", i);
+    if (strlen(part) + sizeof(more) > sizeof(c->where) - was)
+        strcpy(part, more);
+    strcpy(c->where + was, part);
+    c->n_where = was + strlen(part);
+    return was;
+}
+
+void g4_leave(struct g4_chat *c, size_t was)
+{
+    c->n_where = was;
+    c->where[was] = '\0';
+}
+
 static const char *const words[G4_TOKENS] = {
 #define X(id, word) [G4_##id] = word,
     G4_TOKEN_MAP(X)
@@ -257,13 +285,18 @@ static void put_answer(struct g4_chat *c, const char *name, const struct mdl_cha
 static size_t put_calls(struct g4_chat *c, size_t i)
 {
     const struct mdl_chat_msg *m = &c->msgs[i];
-    json_t *calls = g4_calls_parse(c, m->tool_calls, m->n_tool_calls);
-    size_t k;
+    json_t *calls;
+    size_t k, was;
 
+    was = g4_enter(c, "messages", 0);
+    g4_enter(c, NULL, i);
+    g4_enter(c, "tool_calls", 0);
+    calls = g4_calls_parse(c, m->tool_calls, m->n_tool_calls);
+    for (k = 0; k < json_array_size(calls); k++)
+        g4_call(c, json_array_get(calls, k), k);
+    g4_leave(c, was);
     if (c->rc == RC_INVALID && c->o.err)
         c->o.err->item = (int32_t)i;
-    for (k = 0; k < json_array_size(calls); k++)
-        g4_call(c, json_array_get(calls, k));
     for (k = i + 1; k < c->n_msgs && role_of(&c->msgs[k]) == TOOL; k++)
         put_answer(c, answered(calls, &c->msgs[k]), &c->msgs[k]);
     json_decref(calls);

@@ -41,6 +41,8 @@ struct g4_chat {
     enum rc rc;
     char *buf; /* text since the last control token */
     size_t n, cap;
+    char where[124]; /* the place in the request that is written, for messages; its begin */
+    size_t n_where;
 };
 
 /* The first failure sticks in c->rc; what comes after it does nothing. */
@@ -49,14 +51,21 @@ void g4_str(struct g4_chat *c, const char *s);
 void g4_token(struct g4_chat *c, enum g4_tok t);
 void g4_fail(struct g4_chat *c, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* RC_INVALID */
+/* The same, of the place in c->where. */
+#define g4_fail_here(c, fmt, ...) \
+    g4_fail((c), (c)->where, "%s: " fmt, (c)->where __VA_OPT__(, ) __VA_ARGS__)
+/* The place becomes its member `key` (.key, or key itself at the top) or, where key is NULL,
+ * its element i. What does not fit becomes "...". Returns what g4_leave takes. */
+size_t g4_enter(struct g4_chat *c, const char *key, size_t i);
+void g4_leave(struct g4_chat *c, size_t was);
 
 /* mdl_gemma4_tool.c */
 void g4_quoted(struct g4_chat *c, const char *s, size_t n); /* <|"|>text<|"|> */
-/* The calls of a message: an array of {"id", "function": {"name", "arguments"}}, checked;
- * arguments an object, or the JSON text of one, which is parsed. NULL on failure; caller
- * json_decrefs. */
+/* The calls of the message that c->where is in: an array of {"id", "function": {"name",
+ * "arguments"}}, checked; arguments an object, or the JSON text of one, which is parsed. NULL on
+ * failure; caller json_decrefs. */
 json_t *g4_calls_parse(struct g4_chat *c, const char *text, size_t n);
-void g4_call(struct g4_chat *c, const json_t *call);
+void g4_call(struct g4_chat *c, const json_t *call, size_t i); /* the i-th of its message */
 /* Declarations: an array of {"type": "function", "function": {"name", ...}} as JSON text. */
 void g4_tools(struct g4_chat *c, const char *text, size_t n);
 

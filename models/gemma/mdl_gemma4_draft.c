@@ -172,19 +172,13 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
     struct gemma *g = m->state;
     struct gemma_draft *d = g->draft;
     uint64_t both = 2 * (uint64_t)d->d_target;
-    char name[96];
     enum rc rc;
 
-    snprintf(name, sizeof(name), "%s%s", is_gguf ? "" : g->prefix,
-             is_gguf ? "token_embd.weight" : "embed_tokens.weight");
-    if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_LINEAR | BE_USE_EMBED, 2, m->info.vocab_size,
-                              g->d_model, 0, &g->embed, err)) != RC_OK ||
-        (rc = mdl_gemma_plan_layers(m, g, err)) != RC_OK)
-        return rc;
-    snprintf(name, sizeof(name), "%s%s", is_gguf ? "" : g->prefix,
-             is_gguf ? "output_norm.weight" : "norm.weight");
-    if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, g->d_model, 0, 0, &g->out_norm,
-                              err)) != RC_OK ||
+    if ((rc = mdl_gemma_plan_one(m, g, "embed_tokens", "token_embd", BE_USE_LINEAR | BE_USE_EMBED,
+                                 m->info.vocab_size, g->d_model, &g->embed, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_layers(m, g, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_one(m, g, "norm", "output_norm", BE_USE_VECTOR, 1, g->d_model,
+                                 &g->out_norm, err)) != RC_OK ||
         (rc = mdl_plan_columns(&m->plan, pre, BE_USE_LINEAR, g->d_model, both, 0, d->d_target,
                                &d->pre_token, err)) != RC_OK ||
         (rc = mdl_plan_columns(&m->plan, pre, BE_USE_LINEAR, g->d_model, both, d->d_target,

@@ -104,8 +104,8 @@ static struct key *keys_of(struct g4_chat *c, const json_t *obj, size_t *n)
     if (c->rc != RC_OK)
         return NULL;
     if (json_object_size(obj) > MAX_KEYS) {
-        g4_fail(c, "tools", "an object of %zu keys, at most %d are allowed", json_object_size(obj),
-                MAX_KEYS);
+        g4_fail_here(c, "an object of %zu keys, at most %d are allowed", json_object_size(obj),
+                     MAX_KEYS);
         return NULL;
     }
     if (!(k = calloc(json_object_size(obj) + 1, sizeof(*k)))) {
@@ -126,7 +126,9 @@ static void pairs(struct g4_chat *c, const json_t *obj, bool quote_keys, unsigne
     size_t n, i;
     struct key *k = keys_of(c, obj, &n);
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && c->rc == RC_OK; i++) {
+        size_t was = g4_enter(c, k[i].name, 0);
+
         if (i > 0)
             g4_str(c, ",");
         if (quote_keys)
@@ -135,6 +137,7 @@ static void pairs(struct g4_chat *c, const json_t *obj, bool quote_keys, unsigne
             g4_str(c, k[i].name);
         g4_str(c, ":");
         value(c, json_object_get(obj, k[i].name), quote_keys, depth);
+        g4_leave(c, was);
     }
     free(k);
 }
@@ -142,10 +145,10 @@ static void pairs(struct g4_chat *c, const json_t *obj, bool quote_keys, unsigne
 static void value(struct g4_chat *c, const json_t *v, bool quote_keys, unsigned depth)
 {
     char num[32];
-    size_t i;
+    size_t i, was;
 
     if (depth == MAX_DEPTH) {
-        g4_fail(c, "tools", "a value is nested deeper than %d", MAX_DEPTH);
+        g4_fail_here(c, "a value is nested deeper than %d", MAX_DEPTH);
         return;
     }
     switch (json_typeof(v)) {
@@ -159,10 +162,12 @@ static void value(struct g4_chat *c, const json_t *v, bool quote_keys, unsigned 
         break;
     case JSON_ARRAY:
         g4_str(c, "[");
-        for (i = 0; i < json_array_size(v); i++) {
+        for (i = 0; i < json_array_size(v) && c->rc == RC_OK; i++) {
+            was = g4_enter(c, NULL, i);
             if (i > 0)
                 g4_str(c, ",");
             value(c, json_array_get(v, i), quote_keys, depth + 1);
+            g4_leave(c, was);
         }
         g4_str(c, "]");
         break;
@@ -180,7 +185,7 @@ static void value(struct g4_chat *c, const json_t *v, bool quote_keys, unsigned 
 
 /* ------------------------------------------------------------------- calls */
 
-static json_t *parse(struct g4_chat *c, const char *what, const char *text, size_t n)
+static json_t *parse(struct g4_chat *c, const char *text, size_t n)
 {
     json_error_t e;
     json_t *j;
@@ -188,7 +193,7 @@ static json_t *parse(struct g4_chat *c, const char *what, const char *text, size
     if (c->rc != RC_OK)
         return NULL;
     if (!(j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e)))
-        g4_fail(c, what, "%s: line %d: %s", what, e.line, e.text);
+        g4_fail_here(c, "line %d: %s", e.line, e.text);
     return j;
 }
 
@@ -198,7 +203,7 @@ static bool is_name(const json_t *s)
 }
 
 /* arguments given as text become the object they spell. */
-static void settle_arguments(struct g4_chat *c, json_t *fn, size_t i)
+static void settle_arguments(struct g4_chat *c, json_t *fn)
 {
     json_t *a = json_object_get(fn, "arguments"), *parsed;
 
@@ -210,27 +215,31 @@ static void settle_arguments(struct g4_chat *c, json_t *fn, size_t i)
             return;
         }
         json_decref(parsed);
-        g4_fail(c, "tool_calls", "tool_calls[%zu]: 'arguments' is not the JSON text of an object",
-                i);
+        g4_fail_here(c, "not the JSON text of an object");
     } else if (a && !json_is_null(a) && !json_is_object(a) && !json_is_string(a)) {
-        g4_fail(c, "tool_calls", "tool_calls[%zu]: 'arguments' is neither an object nor text", i);
+        g4_fail_here(c, "neither an object nor text");
     }
 }
 
 json_t *g4_calls_parse(struct g4_chat *c, const char *text, size_t n)
 {
-    json_t *calls = parse(c, "tool_calls", text, n);
+    json_t *calls = parse(c, text, n);
     size_t i;
 
     if (c->rc == RC_OK && (!json_is_array(calls) || json_array_size(calls) == 0))
-        g4_fail(c, "tool_calls", "tool_calls: expected an array of at least one call");
+        g4_fail_here(c, "expected an array of at least one call");
     for (i = 0; c->rc == RC_OK && i < json_array_size(calls); i++) {
         json_t *fn = json_object_get(json_array_get(calls, i), "function");
+        size_t was = g4_enter(c, NULL, i);
 
-        if (!is_name(json_object_get(fn, "name")))
-            g4_fail(c, "tool_calls", "tool_calls[%zu]: 'function' has no 'name'", i);
-        else
-            settle_arguments(c, fn, i);
+        g4_enter(c, "function", 0);
+        if (!is_name(json_object_get(fn, "name"))) {
+            g4_fail_here(c, "it has no 'name'");
+        } else {
+            g4_enter(c, "arguments", 0);
+            settle_arguments(c, fn);
+        }
+        g4_leave(c, was);
     }
     if (c->rc == RC_OK)
         return calls;
@@ -238,10 +247,13 @@ json_t *g4_calls_parse(struct g4_chat *c, const char *text, size_t n)
     return NULL;
 }
 
-void g4_call(struct g4_chat *c, const json_t *call)
+void g4_call(struct g4_chat *c, const json_t *call, size_t i)
 {
     const json_t *fn = json_object_get(call, "function"), *args = json_object_get(fn, "arguments");
+    size_t was = g4_enter(c, NULL, i);
 
+    g4_enter(c, "function", 0);
+    g4_enter(c, "arguments", 0);
     g4_token(c, G4_CALL);
     g4_str(c, "call:");
     g4_str(c, json_string_value(json_object_get(fn, "name")));
@@ -250,6 +262,7 @@ void g4_call(struct g4_chat *c, const json_t *call)
         pairs(c, args, false, 0);
     g4_str(c, "}");
     g4_token(c, G4_CALL_END);
+    g4_leave(c, was);
 }
 
 /* ------------------------------------------------------------- declarations */
@@ -349,15 +362,17 @@ static void item_type(struct g4_chat *c, const json_t *t)
 /* What an array holds. */
 static void items(struct g4_chat *c, const json_t *it, unsigned depth)
 {
-    size_t n, i, done = 0;
+    size_t n, i, done = 0, here = g4_enter(c, "items", 0);
     struct key *k = keys_of(c, it, &n);
 
     g4_str(c, "items:{");
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && c->rc == RC_OK; i++) {
         const json_t *v = json_object_get(it, k[i].name);
+        size_t was;
 
         if (json_is_null(v))
             continue;
+        was = g4_enter(c, k[i].name, 0);
         if (done++ > 0)
             g4_str(c, ",");
         if (strcmp(k[i].name, "properties") == 0) {
@@ -374,7 +389,9 @@ static void items(struct g4_chat *c, const json_t *it, unsigned depth)
             g4_str(c, ":");
             value(c, v, true, depth + 1);
         }
+        g4_leave(c, was);
     }
+    g4_leave(c, here);
     g4_str(c, "}");
     free(k);
 }
@@ -383,6 +400,7 @@ static void items(struct g4_chat *c, const json_t *it, unsigned depth)
 static void property(struct g4_chat *c, const json_t *v, unsigned depth)
 {
     const json_t *sub = json_object_get(v, "items"), *list = json_object_get(v, "enum");
+    size_t was;
 
     g4_str(c, "{");
     if (given(json_object_get(v, "description"))) {
@@ -390,8 +408,10 @@ static void property(struct g4_chat *c, const json_t *v, unsigned depth)
         g4_str(c, ",");
     }
     if (type_is(v, "string") && given(list)) {
+        was = g4_enter(c, "enum", 0);
         g4_str(c, "enum:");
         value(c, list, true, depth);
+        g4_leave(c, was);
         g4_str(c, ",");
     } else if (type_is(v, "array") && json_is_object(sub) && given(sub)) {
         items(c, sub, depth);
@@ -403,7 +423,9 @@ static void property(struct g4_chat *c, const json_t *v, unsigned depth)
         const json_t *props = json_object_get(v, "properties");
 
         g4_str(c, "properties:{");
+        was = json_is_object(props) ? g4_enter(c, "properties", 0) : c->n_where;
         properties(c, json_is_object(props) ? props : v, depth + 1);
+        g4_leave(c, was);
         g4_str(c, "},");
         if (given(json_object_get(v, "required"))) {
             required(c, json_object_get(v, "required"));
@@ -422,11 +444,13 @@ static void properties(struct g4_chat *c, const json_t *props, unsigned depth)
     struct key *k;
 
     if (depth == MAX_DEPTH) {
-        g4_fail(c, "tools", "a schema is nested deeper than %d", MAX_DEPTH);
+        g4_fail_here(c, "a schema is nested deeper than %d", MAX_DEPTH);
         return;
     }
     k = keys_of(c, props, &n);
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && c->rc == RC_OK; i++) {
+        size_t was;
+
         for (w = 0; w < 5 && strcmp(k[i].name, words[w]) != 0; w++)
             ;
         if (w < 5)
@@ -435,7 +459,9 @@ static void properties(struct g4_chat *c, const json_t *props, unsigned depth)
             g4_str(c, ",");
         g4_str(c, k[i].name);
         g4_str(c, ":");
+        was = g4_enter(c, k[i].name, 0);
         property(c, json_object_get(props, k[i].name), depth);
+        g4_leave(c, was);
     }
     free(k);
 }
@@ -444,9 +470,12 @@ static void parameters(struct g4_chat *c, const json_t *p)
 {
     g4_str(c, ",parameters:{");
     if (given(json_object_get(p, "properties"))) {
+        size_t was = g4_enter(c, "properties", 0);
+
         g4_str(c, "properties:{");
         properties(c, json_object_get(p, "properties"), 0);
         g4_str(c, "},");
+        g4_leave(c, was);
     }
     if (given(json_object_get(p, "required"))) {
         required(c, json_object_get(p, "required"));
@@ -486,21 +515,26 @@ static void declaration(struct g4_chat *c, const json_t *fn)
 
 void g4_tools(struct g4_chat *c, const char *text, size_t n)
 {
-    json_t *tools = parse(c, "tools", text, n);
-    size_t i;
+    size_t i, was = g4_enter(c, "tools", 0);
+    json_t *tools = parse(c, text, n);
 
     if (c->rc == RC_OK && !json_is_array(tools))
-        g4_fail(c, "tools", "tools: expected an array");
+        g4_fail_here(c, "expected an array");
     for (i = 0; c->rc == RC_OK && i < json_array_size(tools); i++) {
         const json_t *fn = json_object_get(json_array_get(tools, i), "function");
         const json_t *p = json_object_get(fn, "parameters");
+        size_t list = g4_enter(c, NULL, i);
 
+        g4_enter(c, "function", 0);
         if (!is_name(json_object_get(fn, "name")))
-            g4_fail(c, "tools", "tools[%zu]: 'function' has no 'name'", i);
-        else if (p && !json_is_null(p) && !json_is_object(p))
-            g4_fail(c, "tools", "tools[%zu]: 'parameters' is not an object", i);
-        else
+            g4_fail_here(c, "it has no 'name'");
+        g4_enter(c, "parameters", 0);
+        if (p && !json_is_null(p) && !json_is_object(p))
+            g4_fail_here(c, "not an object");
+        if (c->rc == RC_OK)
             declaration(c, fn);
+        g4_leave(c, list);
     }
+    g4_leave(c, was);
     json_decref(tools);
 }

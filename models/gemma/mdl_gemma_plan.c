@@ -147,10 +147,9 @@ enum rc mdl_gemma_plan_layers(struct mdl *m, struct gemma *g, struct rc_err *err
     return RC_OK;
 }
 
-/* A weight beside the layers, by its name after the prefix. */
-static enum rc plan_one(struct mdl *m, const struct gemma *g, const char *hf, const char *gguf,
-                        unsigned use, uint64_t rows, uint64_t cols, struct be_weight **slot,
-                        struct rc_err *err)
+enum rc mdl_gemma_plan_one(struct mdl *m, const struct gemma *g, const char *hf, const char *gguf,
+                           unsigned use, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                           struct rc_err *err)
 {
     char name[96];
 
@@ -170,21 +169,22 @@ enum rc mdl_gemma_plan(struct mdl *m, struct rc_err *err)
     char name[96];
     enum rc rc;
 
-    if ((rc = plan_one(m, g, "embed_tokens", "token_embd",
-                       BE_USE_EMBED | (g->tied ? BE_USE_LINEAR : 0), m->info.vocab_size, g->d_model,
-                       &g->embed, err)) != RC_OK ||
+    if ((rc = mdl_gemma_plan_one(m, g, "embed_tokens", "token_embd",
+                                 BE_USE_EMBED | (g->tied ? BE_USE_LINEAR : 0), m->info.vocab_size,
+                                 g->d_model, &g->embed, err)) != RC_OK ||
         (rc = mdl_gemma_plan_layers(m, g, err)) != RC_OK ||
-        (rc = plan_one(m, g, "norm", "output_norm", BE_USE_VECTOR, 1, g->d_model, &g->out_norm,
-                       err)) != RC_OK)
+        (rc = mdl_gemma_plan_one(m, g, "norm", "output_norm", BE_USE_VECTOR, 1, g->d_model,
+                                 &g->out_norm, err)) != RC_OK)
         return rc;
     if (g->d_ple > 0 &&
-        ((rc = plan_one(m, g, "embed_tokens_per_layer", "per_layer_token_embd",
-                        BE_USE_EMBED | BE_USE_MAPPED, g->ple_vocab, all_ple, &g->ple_table, err)) !=
+        ((rc = mdl_gemma_plan_one(m, g, "embed_tokens_per_layer", "per_layer_token_embd",
+                                  BE_USE_EMBED | BE_USE_MAPPED, g->ple_vocab, all_ple,
+                                  &g->ple_table, err)) != RC_OK ||
+         (rc = mdl_gemma_plan_one(m, g, "per_layer_model_projection", "per_layer_model_proj",
+                                  BE_USE_LINEAR, all_ple, g->d_model, &g->ple_model, err)) !=
              RC_OK ||
-         (rc = plan_one(m, g, "per_layer_model_projection", "per_layer_model_proj", BE_USE_LINEAR,
-                        all_ple, g->d_model, &g->ple_model, err)) != RC_OK ||
-         (rc = plan_one(m, g, "per_layer_projection_norm", "per_layer_proj_norm", BE_USE_VECTOR, 1,
-                        g->d_ple, &g->ple_model_norm, err)) != RC_OK))
+         (rc = mdl_gemma_plan_one(m, g, "per_layer_projection_norm", "per_layer_proj_norm",
+                                  BE_USE_VECTOR, 1, g->d_ple, &g->ple_model_norm, err)) != RC_OK))
         return rc;
     if (g->tied)
         return RC_OK;

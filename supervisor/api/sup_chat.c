@@ -316,7 +316,8 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         !sup_tools_read(g, v[CHAT_TOOLS].j, v[CHAT_TOOL_CHOICE].j, v[CHAT_PARALLEL].b, false, q,
                         f) ||
         !sup_thinking_read(g, v[CHAT_EFFORT].j, "reasoning_effort", v[CHAT_KWARGS].j, q, f) ||
-        !sup_tools_format(q, f) || !sup_chat_messages(g, v[CHAT_MESSAGES].j, q, f))
+        !sup_tools_format(q, "response_format", f) ||
+        !sup_chat_messages(g, v[CHAT_MESSAGES].j, q, f))
         return false;
     q->logprobs = g->logprobs;
     q->top_logprobs = g->top_logprobs;

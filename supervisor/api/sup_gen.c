@@ -127,7 +127,7 @@ static void call_head(const struct sup_gen *g, uint32_t choice, uint32_t call,
 }
 
 /* A piece of a call, for an answer told whole: rows of "tool_calls". A call is begun by its
- * name alone, so that a worker gone wrong makes no broken JSON. */
+ * name alone, so that a worker gone wrong makes no broken JSON; one that is none goes. */
 static void add_call(struct sup_gen *g, struct sup_choice *ch, const Ipc__CallPart *p)
 {
     struct sup_json *o = &ch->calls;
@@ -135,6 +135,7 @@ static void add_call(struct sup_gen *g, struct sup_choice *ch, const Ipc__CallPa
     if (p->name.len) {
         if (ch->in_call)
             sup_json_str(o, "\"}}");
+        ch->call_at = o->n;
         if (ch->n_calls)
             sup_json_put(o, ",", 1);
         call_head(g, (uint32_t)(ch - g->choices), ch->n_calls++, p, false, o);
@@ -143,9 +144,14 @@ static void add_call(struct sup_gen *g, struct sup_choice *ch, const Ipc__CallPa
     if (!ch->in_call)
         return;
     sup_json_text(o, p->arguments.data, p->arguments.len);
-    if (p->ended) {
+    if (!p->ended)
+        return;
+    ch->in_call = false;
+    if (p->broken) {
+        o->n = ch->call_at;
+        ch->n_calls--;
+    } else {
         sup_json_str(o, "\"}}");
-        ch->in_call = false;
     }
 }
 
@@ -219,7 +225,8 @@ static void chunk_call_end(struct sup_gen *g)
     sup_json_str(&g->buf, "\"}}]},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
 }
 
-/* The name first, with empty arguments, then the pieces. */
+/* The name first, with empty arguments, then the pieces. One that turns out to be no call stays
+ * without its end: its text comes behind it, as content. */
 static void chunk_call(struct sup_gen *g, uint32_t idx, const Ipc__CallPart *p)
 {
     struct sup_choice *ch = &g->choices[idx];
@@ -263,9 +270,11 @@ static void stream_delta(struct sup_gen *g, uint32_t idx, const Ipc__Delta *d)
     add_news(g, &g->news, d);
     if (g->chat && g->news.reasoning.n)
         chunk_reasoning(g, idx);
+    if (g->chat && d->call && d->call->broken)
+        chunk_call(g, idx, d->call);
     if (g->news.text.n || g->news.ids.n || g->news.probs.tokens.n)
         chunk_news(g, idx);
-    if (g->chat && d->call)
+    if (g->chat && d->call && !d->call->broken)
         chunk_call(g, idx, d->call);
     if (d->finish)
         chunk_finish(g, idx, d->finish);

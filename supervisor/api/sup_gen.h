@@ -37,7 +37,9 @@
     X(RESPONSE_FORMAT, "response_format", OBJECT, false, 0, 0, 0, NULL)                \
     X(GRAMMAR, "grammar", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                    \
     X(REGEX, "regex", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                        \
-    X(DRAFT_MODEL, "draft_model", REFUSE, false, 0, 0, 0, NULL)                        \
+    X(DRAFT_MODEL, "draft_model", STR, false, 1, 1024, 0, NULL)                \
+    X(SPECULATIVE_K, "speculative_k", INT, false, 1, 8, 0, NULL)                       \
+    X(SPECULATION, "speculation_policy", ENUM, false, 0, 0, 0, "auto|off|lookup|mtp")  \
     X(CACHE_COMPACTION, "cache_compaction_ratio", REFUSE, false, 0, 0, 0, NULL)        \
     X(MODEL_IDENTITY, "model_identity", REFUSE, false, 0, 0, 0,                        \
       "models have no identity hash yet, so it cannot be checked")
@@ -68,7 +70,8 @@ struct sup_choice {
     struct sup_json text, ids;
     struct sup_json reasoning, calls; /* calls: rows of "tool_calls" */
     uint32_t n_calls;
-    bool in_call; /* the last one's arguments go on */
+    bool in_call;   /* the last one's arguments go on */
+    size_t call_at; /* where its row begins in calls */
     struct sup_probs probs;
     uint32_t finish; /* as in Delta */
     bool role_sent;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ipc.h"
 #include "sup_conf.h"
 #include "sup_front.h"
 
@@ -135,6 +136,57 @@ static bool read_cache(struct sup_gen *g, const struct sup_val *v, Ipc__Generate
     return true;
 }
 
+/* MODEL/assistant for this model, or "assistant" alone: what the worker may have. */
+static bool is_drafter(const struct sup_call *c, const char *name)
+{
+    const char *const models[] = {c->model, c->model_id};
+    size_t n = strlen(name), tail = strlen(IPC_DRAFTER_DIR);
+
+    if (strcmp(name, IPC_DRAFTER_DIR) == 0)
+        return true;
+    for (size_t i = 0; i < 2; i++)
+        if (models[i] && n == strlen(models[i]) + 1 + tail &&
+            strncmp(name, models[i], n - tail - 1) == 0 && name[n - tail - 1] == '/' &&
+            strcmp(name + n - tail, IPC_DRAFTER_DIR) == 0)
+            return true;
+    return false;
+}
+
+/* How tokens are guessed ahead; whether this model can is the worker's to say. */
+static bool read_speculation(struct sup_gen *g, const struct sup_val *v, Ipc__Generate *q,
+                             struct sup_fail *f)
+{
+    static const char *const words[] = {"auto", "off", "lookup", "mtp"}; /* wrk_spec_mode */
+    const struct sup_val *policy = &v[SUP_G_SPECULATION], *draft = &v[SUP_G_DRAFT_MODEL];
+    const struct sup_call *c = &g->call;
+
+    for (uint32_t i = 0; policy->set && i < 4; i++)
+        if (strcmp(policy->s, words[i]) == 0)
+            q->speculation = i;
+    q->speculation_tokens = (uint32_t)v[SUP_G_SPECULATIVE_K].i;
+    if (!draft->set || strcmp(draft->s, c->model) == 0 ||
+        (c->model_id && strcmp(draft->s, c->model_id) == 0))
+        return true;
+    if (!is_drafter(c, draft->s)) {
+        sup_fail_set(
+            f, SUP_E_INVALID_REQUEST, "draft_model",
+            "field 'draft_model': got \"%.100s\", expected \"%s\": a model drafts with the "
+            "folder of that name in its own, and with no other model",
+            draft->s, IPC_DRAFTER_DIR);
+        return false;
+    }
+    if (q->speculation == 2) {
+        sup_fail_set(f, SUP_E_INVALID_REQUEST, "draft_model",
+                     "field 'draft_model': got \"%.100s\" beside speculation_policy \"lookup\", "
+                     "which uses none, expected auto, mtp or off",
+                     draft->s);
+        return false;
+    }
+    if (q->speculation == 0)
+        q->speculation = 3;
+    return true;
+}
+
 Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64_t max_tokens,
                                struct sup_fail *f)
 {
@@ -162,7 +214,7 @@ Ipc__Generate *sup_gen_request(struct sup_gen *g, const struct sup_val *v, int64
     s->seed = (uint64_t)v[SUP_G_SEED].i;
     if (!read_stop(g, v[SUP_G_STOP].j, q, f) || !read_bias(g, v[SUP_G_LOGIT_BIAS].j, s, f) ||
         !read_stream_options(g, v[SUP_G_STREAM_OPTIONS].j, f) || !read_cache(g, v, q, f) ||
-        !sup_format_read(g, v, q, f))
+        !sup_format_read(g, v, q, f) || !read_speculation(g, v, q, f))
         return NULL;
     q->sampling = s;
     q->max_tokens =

@@ -345,8 +345,9 @@ static bool check_extras(const struct sup_val *v, struct sup_fail *f)
     return false;
 }
 
+/* format: what the client calls a shape of JSON. */
 static bool submit(struct sup_resp *r, const struct sup_val *v, json_t *messages,
-                   struct sup_fail *f)
+                   const char *format, struct sup_fail *f)
 {
     const struct sup_val *most =
         v[RESP_MAX_OUTPUT].set ? &v[RESP_MAX_OUTPUT] : &v[SUP_G_MAX_TOKENS];
@@ -360,7 +361,7 @@ static bool submit(struct sup_resp *r, const struct sup_val *v, json_t *messages
                         f) ||
         !sup_thinking_read(g, json_is_null(effort) ? NULL : effort, "reasoning.effort",
                            v[RESP_KWARGS].j, q, f) ||
-        !sup_tools_format(q, f) || !sup_chat_messages(g, messages, q, f))
+        !sup_tools_format(q, format, f) || !sup_chat_messages(g, messages, q, f))
         return false;
     frame.body_case = IPC__FRAME__BODY_GENERATE;
     frame.generate = q;
@@ -386,7 +387,8 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         mine[SUP_G_RESPONSE_FORMAT].set = true;
         mine[SUP_G_RESPONSE_FORMAT].j = format;
     }
-    ok = ok && submit(r, mine, messages, f); /* packs what it borrows from messages */
+    /* packs what it borrows from messages */
+    ok = ok && submit(r, mine, messages, format ? "text.format" : "response_format", f);
     json_decref(messages);
     json_decref(format);
     return ok;

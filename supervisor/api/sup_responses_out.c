@@ -248,8 +248,8 @@ static void add_call(struct sup_resp *r, const Ipc__CallPart *p)
     if (r->open != SUP_ITEM_CALL)
         return;
     add_text(r, &p->arguments);
-    if (p->ended)
-        close_item(r, "completed");
+    if (p->ended) /* no call after all: what was sent of it cannot be taken back */
+        close_item(r, p->broken ? "incomplete" : "completed");
 }
 
 static void begin(struct sup_resp *r)
@@ -276,11 +276,13 @@ void sup_resp_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
         open_item(r, SUP_ITEM_REASONING);
         add_text(r, &d->reasoning);
     }
+    if (d->call && d->call->broken)
+        add_call(r, d->call);
     if (d->text.len) {
         open_item(r, SUP_ITEM_MESSAGE);
         add_text(r, &d->text);
     }
-    if (d->call)
+    if (d->call && !d->call->broken)
         add_call(r, d->call);
     if (d->finish)
         r->finish = d->finish;

@@ -231,16 +231,16 @@ bool sup_thinking_read(struct sup_gen *g, const json_t *effort, const char *effo
     return true;
 }
 
-bool sup_tools_format(const Ipc__Generate *q, struct sup_fail *f)
+bool sup_tools_format(const Ipc__Generate *q, const char *format, struct sup_fail *f)
 {
-    static const char *const fields[] = {"", "response_format", "response_format", "grammar",
-                                         "regex"};
+    const char *const fields[] = {"", format, format, "grammar", "regex"};
     const char *field = fields[q->grammar_kind < 5 ? q->grammar_kind : 0];
 
-    if (!q->grammar_kind || (!q->tools.len && !q->thinking))
+    if (!q->grammar_kind || !q->tool_choice)
         return true;
     sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, field,
-                 "field '%s': not supported beside %s: the whole answer would obey it", field,
-                 q->tools.len ? "'tools' (but with tool_choice \"none\" it is)" : "thinking");
+                 "field '%s': not supported beside a 'tool_choice' that asks for a call: there is "
+                 "no answer that could obey it",
+                 field);
     return false;
 }

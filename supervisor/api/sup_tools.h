@@ -46,7 +46,8 @@ bool sup_tools_text(struct sup_gen *g, const json_t *j, const char *field, size_
  * NULL, which wins. */
 bool sup_thinking_read(struct sup_gen *g, const json_t *effort, const char *effort_field,
                        json_t *kwargs, Ipc__Generate *q, struct sup_fail *f);
-/* A grammar binds the whole answer: beside one there are no calls and no thoughts. */
-bool sup_tools_format(const Ipc__Generate *q, struct sup_fail *f);
+/* A grammar binds the answer, which may also be calls, but not where a call must be.
+ * format: what the client calls a shape of JSON. */
+bool sup_tools_format(const Ipc__Generate *q, const char *format, struct sup_fail *f);
 
 #endif

@@ -62,9 +62,16 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",
      NULL, 0, 0, sup_cmd_doctor, NULL},
     {"bench", "MODEL.gguf|FOLDER", "measure the engine on a model, without a server",
-     "Runs inferd-worker in its bench mode: prompt and decode speed of a model that generates\n"
-     "text, encode speed of one that embeds. Prints median, least and most of several runs.",
-     "  inferd bench ./models/gemma-3-270m.gguf --prompt 512 --gen 128 --threads 2\n"
+     "Runs the serving engine on one model, in inferd-worker and its sandbox. Of a model that\n"
+     "generates text: prompt and decode speed, time to the first token, 1 to 32 sequences\n"
+     "together, a prompt whose beginning is known, tokens guessed ahead. Of one that embeds: "
+     "texts\n"
+     "a second, one to 32 in a request. Prints median, least and most of several runs. Takes\n"
+     "minutes on a large model: --only names what you want to know. Ctrl-C shows what there is.",
+     "  inferd bench ./models/gemma-3-270m.gguf\n"
+     "  inferd bench ./models/gemma-3-270m.gguf --only prompt,decode --prompt 512 --gen 128 --runs "
+     "9\n"
+     "  inferd bench ./models/gemma-3-270m.gguf --only batch --context 1024 --kv-mb 2048\n"
      "  inferd bench ./models/all-MiniLM-L6-v2 --embed-batch 32 --embed-tokens 128 --json\n"
      "  inferd bench ./models/gemma-3-270m.gguf --backend cuda --json\n",
      sup_opts_bench, 1, 1, sup_cmd_bench, NULL},

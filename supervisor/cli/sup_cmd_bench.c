@@ -1,7 +1,7 @@
 /* sup_cmd_bench.c - `inferd bench`: runs inferd-worker's bench mode on one model.
  *
- * No byte of a model is read here: this file checks the words, executes the worker
- * and shows what it measured. Tests: tests/e2e/cli_bench.py
+ * No byte of a model is read here: this file checks the words and executes the worker;
+ * sup_bench_show.c shows what it measured. Page: docs/bench.md. Tests: tests/e2e/cli_bench.py
  */
 #include <errno.h>
 #include <jansson.h>
@@ -11,12 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sup_bench_show.h"
 #include "sup_cli.h"
 #include "sup_local.h"
 #include "sup_term.h"
 
 #define WORD_MAX 1024
 #define TIMEOUT_S 3600 /* a slow machine, a large model, a hundred runs */
+#define WORKER_USAGE 2 /* its exit status: enum wrk_exit */
 
 enum { O_JSON, O_WORKER, O_PASSED };
 
@@ -24,14 +26,18 @@ const struct sup_opt sup_opts_bench[] = {
     {"json", SUP_O_FLAG, NULL, "print what the worker measured, every run", 0, 0},
     {"worker", SUP_O_TEXT, "PATH", "inferd-worker (default: beside inferd)", 0, 0},
     /* from here on passed to the worker */
+    {"only", SUP_O_TEXT, "SECTION,...",
+     "of prompt, decode, batch, prefix, spec, embed (default all)", 0, 0},
+    {"runs", SUP_O_NUM, "N", "measured runs after a warm-up (default 3)", 1, 100},
     {"prompt", SUP_O_NUM, "N", "tokens of the prompt (default 512)", 1, 1 << 20},
     {"gen", SUP_O_NUM, "N", "tokens to generate (default 128)", 1, 1 << 20},
     {"context", SUP_O_NUM, "N", "tokens in the cache before them (default 16)", 16, 1 << 20},
-    {"seqs", SUP_O_NUM, "N", "sequences decoded together (default 1)", 1, 256},
+    {"seqs", SUP_O_NUM, "N", "sequences of section decode (default 1)", 1, 256},
+    {"prefix", SUP_O_NUM, "N", "tokens that two prompts share (default 2048)", 64, 1 << 20},
+    {"speculation-tokens", SUP_O_NUM, "N", "guesses in a pass (default 4)", 1, 8},
     {"embed-batch", SUP_O_NUM, "N", "texts of one embedding call (default 32)", 1, 4096},
     {"embed-tokens", SUP_O_NUM, "N", "tokens of each text (default 128)", 1, 1 << 16},
     {"threads", SUP_O_NUM, "N", "compute threads (default: what the cgroup allows)", 1, 1024},
-    {"runs", SUP_O_NUM, "N", "measured runs after a warm-up (default 3)", 1, 100},
     {"cpu-level", SUP_O_TEXT, "WORD", "kernels: auto, c, avx2, avx512", 0, 0},
     {"f32-gemm", SUP_O_TEXT, "WORD", "f32 products: auto, own, openblas", 0, 0},
     {"kv-dtype", SUP_O_TEXT, "WORD", "KV cache: f16, f32, q8_0 (cuda)", 0, 0},
@@ -49,16 +55,6 @@ const struct sup_opt sup_opts_bench[] = {
 };
 #define N_OPTS (sizeof(sup_opts_bench) / sizeof(sup_opts_bench[0]) - 1)
 
-/* Rows of the table: keys of the worker's object, and what they are. */
-static const struct {
-    const char *key, *text;
-} rates[] = {
-    {"prefill_tok_s", "prompt tokens/s"},
-    {"decode_tok_s", "generated tokens/s"},
-    {"encode_seq_s", "embedded texts/s"},
-    {"encode_tok_s", "embedded tokens/s"},
-};
-
 static enum rc check_path(const char *path, struct rc_err *err)
 {
     struct stat st;
@@ -74,74 +70,11 @@ static enum rc check_path(const char *path, struct rc_err *err)
                         path);
 }
 
-/* Least and most of NAME_runs, or both the median when there are no runs. */
-static void spread(const json_t *o, const char *key, double median, double *least, double *most)
-{
-    char name[64];
-    const json_t *v;
-    size_t i;
-
-    snprintf(name, sizeof(name), "%s_runs", key);
-    *least = *most = median;
-    json_array_foreach(json_object_get(o, name), i, v)
-    {
-        double x = json_number_value(v);
-
-        *least = x < *least ? x : *least;
-        *most = x > *most ? x : *most;
-    }
-}
-
-static void fact(const json_t *o, const char *key, const char *name)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    if (!s || !*s)
-        return;
-    if (*name)
-        printf("%s: ", name);
-    sup_print_clean(stdout, s, false);
-    fputs("  ", stdout);
-}
-
-static void print_table(const json_t *o)
-{
-    static const char *const columns[] = {"MEASURED", ">MEDIAN", ">LEAST", ">MOST"};
-    char num[4][3][24];
-    const char *cells[16];
-    size_t n = 0;
-    char b[16];
-
-    fact(o, "family", "");
-    fact(o, "quant", "");
-    fact(o, "device", "device");
-    fact(o, "kernels", "kernels");
-    fact(o, "f32_gemm", "f32 products");
-    printf("threads: %lld\n", (long long)json_integer_value(json_object_get(o, "threads")));
-    printf("loaded in %.0f ms, weights %s\n\n", json_number_value(json_object_get(o, "load_ms")),
-           sup_bytes((uint64_t)json_integer_value(json_object_get(o, "weight_bytes")), b));
-    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
-        const json_t *v = json_object_get(o, rates[i].key);
-        double median = json_number_value(v), least, most;
-
-        if (!json_is_number(v))
-            continue;
-        spread(o, rates[i].key, median, &least, &most);
-        snprintf(num[n][0], 24, "%.1f", median);
-        snprintf(num[n][1], 24, "%.1f", least);
-        snprintf(num[n][2], 24, "%.1f", most);
-        cells[n * 4] = rates[i].text;
-        for (size_t c = 0; c < 3; c++)
-            cells[n * 4 + 1 + c] = num[n][c];
-        n++;
-    }
-    sup_table(stdout, columns, 4, cells, n);
-}
-
-static enum rc measure(const struct sup_args *a, char **text, struct rc_err *err)
+/* usage: the worker took exception to a word. */
+static enum rc measure(const struct sup_args *a, char **text, bool *usage, struct rc_err *err)
 {
     char path[4096], words[N_OPTS][1100];
-    char *argv[N_OPTS + 4];
+    char *argv[N_OPTS + 5];
     int n = 0, status = 0;
     enum rc rc;
 
@@ -159,10 +92,13 @@ static enum rc measure(const struct sup_args *a, char **text, struct rc_err *err
             snprintf(words[i], sizeof(words[i]), "--%s=%s", sup_opts_bench[i].name, a->v[i].text);
             argv[n++] = words[i];
         }
+    if (isatty(STDERR_FILENO) == 1 && !sup_term_dumb())
+        argv[n++] = (char *)(uintptr_t) "--progress=1";
     argv[n++] = (char *)(uintptr_t)a->pos[0];
     argv[n] = NULL;
     if ((rc = sup_worker_run(path, argv, TIMEOUT_S, text, &status, err)) != RC_OK)
         return rc;
+    *usage = WIFEXITED(status) && WEXITSTATUS(status) == WORKER_USAGE;
     if (WIFSIGNALED(status))
         return rc_fail(err, RC_CRASHED, "inferd-worker was killed by signal %d (%s)",
                        WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -174,21 +110,25 @@ static enum rc measure(const struct sup_args *a, char **text, struct rc_err *err
 int sup_cmd_bench(const struct sup_args *a)
 {
     struct rc_err err = RC_ERR_INIT;
+    bool usage = false;
     char *text = NULL;
     json_t *o = NULL;
     enum rc rc;
 
     sup_cli_catch_int();
-    if (isatty(STDERR_FILENO) == 1)
+    if (isatty(STDERR_FILENO) == 1 && sup_term_dumb())
         fputs("measuring ...\n", stderr);
-    rc = measure(a, &text, &err);
-    if (rc == RC_OK && !(o = json_loads(text, 0, NULL)))
+    rc = measure(a, &text, &usage, &err);
+    /* interrupted: what was measured until then is shown all the same */
+    if (text && *text && !(o = json_loads(text, 0, NULL)) && rc == RC_OK)
         rc = rc_fail(&err, RC_FORMAT, "inferd-worker printed no JSON: %.200s", text);
-    if (rc == RC_OK && a->v[O_JSON].set)
+    if (o && a->v[O_JSON].set)
         fputs(text, stdout);
-    else if (rc == RC_OK)
-        print_table(o);
+    else if (o)
+        sup_bench_show(stdout, o);
     json_decref(o);
     free(text);
+    if (usage) /* it has said why on stderr */
+        return SUP_EXIT_USAGE;
     return rc == RC_OK ? SUP_EXIT_OK : sup_fail(a->cmd, &err);
 }

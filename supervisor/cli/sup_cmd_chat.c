@@ -35,20 +35,20 @@ const struct sup_opt sup_opts_chat[] = {
     {"model", SUP_O_TEXT, "MODEL", "the same as the word MODEL", 0, 0, 'm'},
     {"file", SUP_O_TEXT, "PATH", "a text that goes in front of the first question", 0, 0},
     {"no-history", SUP_O_FLAG, NULL, "neither read nor keep the lines typed", 0, 0},
-    {"temperature", SUP_O_REAL, "X", "0 = always the likeliest token (default 0.7)", 0, 2},
-    {"top-p", SUP_O_REAL, "X", "keep the likeliest tokens up to this sum", 0, 1},
-    {"top-k", SUP_O_NUM, "N", "keep this many likeliest tokens; 0 = off", 0, 1000000},
-    {"min-p", SUP_O_REAL, "X", "drop tokens below this share of the likeliest", 0, 1},
-    {"typical-p", SUP_O_REAL, "X", "keep the most typical tokens up to this sum; 0 = off", 0, 1},
-    {"repetition-penalty", SUP_O_REAL, "X", "above 1 makes repeats rarer", 0.01, 100},
-    {"frequency-penalty", SUP_O_REAL, "X", "above 0: less of what came often", -2, 2},
-    {"presence-penalty", SUP_O_REAL, "X", "above 0: less of what came at all", -2, 2},
-    {"seed", SUP_O_NUM, "N", "the same seed gives the same answer", 0, 9007199254740991},
-    {"max-tokens", SUP_O_NUM, "N", "longest answer (default 512)", 1, 1048576},
-    {0},
+#define SUP_KIND_O_REAL SUP_O_REAL
+#define SUP_KIND_O_NUM SUP_O_NUM
+#define SUP_KIND_O_FLAG SUP_O_FLAG
+#define SUP_KIND_O_LIST SUP_O_TEXT
+#define SUP_KIND_O_BIAS SUP_O_TEXT
+#define SUP_KIND_O_FORMAT SUP_O_TEXT
+#define SUP_KIND_O_FILE SUP_O_TEXT
+#define SUP_KIND_O_TEXT SUP_O_TEXT
+#define X(f, flag, kind, arg, min, max, help) {flag, SUP_KIND_O_##kind, arg, help, min, max},
+    SUP_CHAT_SETTINGS(X)
+#undef X
+        {0},
 };
-_Static_assert(sizeof(sup_opts_chat) / sizeof(sup_opts_chat[0]) == O_SETTINGS + SUP_SET_COUNT + 1,
-               "the settings' flags are in the order of SUP_CHAT_SETTINGS");
+_Static_assert(O_SETTINGS + SUP_SET_COUNT <= SUP_OPTS_MAX, "struct sup_args holds them all");
 
 struct input {
     struct sup_lines lines;
@@ -178,16 +178,23 @@ static void learn(struct sup_chat *c)
     sup_listing_deinit(&l);
 }
 
+static void drop_files(struct sup_chat *c)
+{
+    free(c->files.text);
+    c->files = (struct sup_chat_files){0};
+}
+
 /* One question; returns the exit status to end with, or -1 to go on. */
 static int ask(struct sup_chat *c, const char *text)
 {
     struct rc_err err = RC_ERR_INIT;
     bool stopped = false, added;
+    const char *files = c->files.text;
     char *whole = NULL;
 
-    if (c->file && (whole = malloc(strlen(c->file) + strlen(text) + 1)))
-        memcpy(stpcpy(whole, c->file), text, strlen(text) + 1);
-    added = (whole || !c->file) && sup_talk_add(&c->talk, true, whole ? whole : text);
+    if (files && (whole = malloc(strlen(files) + strlen(text) + 1)))
+        memcpy(stpcpy(whole, files), text, strlen(text) + 1);
+    added = (whole || !files) && sup_talk_add(&c->talk, true, whole ? whole : text);
     free(whole);
     if (!added) {
         rc_fail(&err, RC_NOMEM, "out of memory");
@@ -203,8 +210,7 @@ static int ask(struct sup_chat *c, const char *text)
             fputs("[the question was taken back; the conversation goes on]\n", stderr);
         return c->tty ? -1 : SUP_EXIT_FAIL;
     }
-    free(c->file);
-    c->file = NULL;
+    drop_files(c);
     if (stopped && !c->tty)
         return SUP_EXIT_INT;
     (void)sup_cli_interrupted(true);
@@ -217,12 +223,12 @@ static int ask(struct sup_chat *c, const char *text)
 static int obey(struct sup_chat *c, const char *line)
 {
     int status = sup_chat_slash(c, line) || c->tty ? -1 : SUP_EXIT_FAIL;
-    char *file = c->file;
+    struct sup_chat_files files = c->files;
 
     if (c->again && c->again_answer) {
-        c->file = NULL; /* it is for the next new question */
+        c->files = (struct sup_chat_files){0}; /* they are for the next new question */
         status = ask(c, c->again);
-        c->file = file;
+        c->files = files;
     }
     free(c->again);
     free(c->again_answer);
@@ -322,6 +328,18 @@ static void split_path(char path[4096], const char **word, const char **dir)
     *dir = slash > path ? path : "/";
 }
 
+static bool take_settings(struct sup_chat *c, struct rc_err *err)
+{
+    for (int i = 0; i < SUP_SET_COUNT; i++) {
+        const char *value = c->args->v[O_SETTINGS + i].text;
+
+        if (c->args->v[O_SETTINGS + i].set &&
+            sup_chat_set_put(&c->set, i, value ? value : "on", err) != RC_OK)
+            return false;
+    }
+    return true;
+}
+
 int sup_cmd_chat(const struct sup_args *a)
 {
     struct sup_chat c = {.args = a};
@@ -339,9 +357,10 @@ int sup_cmd_chat(const struct sup_args *a)
     c.tty = isatty(STDIN_FILENO) == 1;
     c.quiet = a->v[O_QUIET].set;
     c.json = a->v[O_JSON].set;
-    for (int i = 0; i < SUP_SET_COUNT; i++) {
-        c.set[i].set = a->v[O_SETTINGS + i].set;
-        c.set[i].value = a->v[O_SETTINGS + i].num;
+    if (!take_settings(&c, &err)) {
+        status = err.code == RC_INVALID ? sup_usage_error(a->cmd, "%s", err.msg)
+                                        : sup_fail(a->cmd, &err);
+        goto out;
     }
     sup_cli_catch_int();
     if (sup_session_open(&s, a, a->v[O_SERVER].text, dir, &err) != RC_OK) {
@@ -366,7 +385,8 @@ int sup_cmd_chat(const struct sup_args *a)
 out:
     sup_edit_free(&in.edit);
     sup_talk_deinit(&c.talk);
-    free(c.file);
+    drop_files(&c);
+    sup_chat_set_deinit(&c.set);
     free(c.model);
     sup_session_close(&s);
     return status;

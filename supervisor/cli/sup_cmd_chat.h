@@ -3,41 +3,20 @@
 #define INFERD_SUP_CMD_CHAT_H
 
 #include "sup_cmd_chat_file.h"
+#include "sup_cmd_chat_set.h"
 #include "sup_common.h"
 #include "sup_talk.h"
-
-/* What /set and the flags change: X(JSON name, whole number, min, max, help) */
-#define SUP_CHAT_SETTINGS(X)                                                               \
-    X(temperature, false, 0, 2, "0 = always the likeliest token (default 0.7)")            \
-    X(top_p, false, 0, 1, "keep the likeliest tokens up to this sum; 0 or 1 = off")        \
-    X(top_k, true, 0, 1000000, "keep this many likeliest tokens; 0 = off")                 \
-    X(min_p, false, 0, 1, "drop tokens below this share of the likeliest; 0 = off")        \
-    X(typical_p, false, 0, 1, "keep the most typical tokens up to this sum; 0 or 1 = off") \
-    X(repetition_penalty, false, 0.01, 100, "above 1 makes repeats rarer")                 \
-    X(frequency_penalty, false, -2, 2, "above 0: less of what came often")                 \
-    X(presence_penalty, false, -2, 2, "above 0: less of what came at all")                 \
-    X(seed, true, 0, 9007199254740991, "the same seed gives the same answer")              \
-    X(max_tokens, true, 1, 1048576, "longest answer (default 512)")
-
-enum sup_chat_setting {
-#define X(f, whole, min, max, help) SUP_SET_##f,
-    SUP_CHAT_SETTINGS(X)
-#undef X
-        SUP_SET_COUNT
-};
-
-struct sup_chat_row {
-    const char *name;
-    bool whole;
-    double min, max;
-    const char *help;
-};
-extern const struct sup_chat_row sup_chat_rows[SUP_SET_COUNT];
 
 struct sup_turn {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
     double first_s, total_s, rate; /* rate: tokens/s behind the first */
     char finish[24];
+};
+
+/* Texts that go in front of the next question. */
+struct sup_chat_files {
+    char *text; /* or NULL */
+    uint64_t n_tok;
 };
 
 struct sup_chat {
@@ -46,13 +25,10 @@ struct sup_chat {
     struct sup_talk talk;
     char *model;
     uint64_t ctx_tokens; /* 0 = not known yet */
-    struct {
-        bool set;
-        double value;
-    } set[SUP_SET_COUNT];
+    struct sup_chat_set set;
     bool tty, quiet, json, warm; /* warm: the model has answered before */
     bool quit;
-    char *file;                 /* a text that goes in front of the next question, or NULL */
+    struct sup_chat_files files;
     char *again, *again_answer; /* of /retry: the question to ask, the answer it had */
     struct sup_turn last;
     uint64_t n_turns, sum_prompt, sum_completion;
@@ -66,8 +42,8 @@ enum rc sup_chat_ask(struct sup_chat *c, bool *stopped, struct rc_err *err);
 bool sup_chat_attach(struct sup_chat *c, const char *path);
 /* A line that begins with '/'. Prints to stderr. False: it could not be done. */
 bool sup_chat_slash(struct sup_chat *c, const char *line);
-/* Name ('-' or '_') and value of a setting; false with a message on stderr. */
-bool sup_chat_set(struct sup_chat *c, const char *name, const char *value);
+/* The longest answer that a request asks for. */
+uint64_t sup_chat_max_tokens(const struct sup_chat *c);
 void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define FILE_MAX_BYTES (1u << 20) /* what the server's tokenize takes */
 
-/* Tokens of s; 0 when the server does not say. */
+/* Tokens of s; 0 when the server does not say, which refuses nothing: it will itself. */
 static uint64_t count(struct sup_chat *c, const char *s)
 {
     json_t *body = json_pack("{s:s, s:s}", "model", c->model, "text", s), *o = NULL;
@@ -27,7 +27,8 @@ static uint64_t count(struct sup_chat *c, const char *s)
 static enum rc attach(struct sup_chat *c, const char *path, struct rc_err *err)
 {
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t n = 0, had = c->file ? strlen(c->file) : 0, cap;
+    size_t n = 0, had = c->files.text ? strlen(c->files.text) : 0, cap;
+    const uint64_t answer = sup_chat_max_tokens(c);
     char *text = NULL, *grown;
     uint64_t n_tok;
     enum rc rc = sup_chat_file_read(path, FILE_MAX_BYTES, true, &text, &n, err);
@@ -36,16 +37,23 @@ static enum rc attach(struct sup_chat *c, const char *path, struct rc_err *err)
         return rc;
     n_tok = count(c, text);
     cap = had + n + 2 * strlen(name) + 64;
-    if (c->ctx_tokens && n_tok + c->talk.system_tok >= c->ctx_tokens)
-        rc = rc_fail(err, RC_TOO_LARGE, "'%.200s' has %llu tokens, the model's context only %llu",
-                     path, (unsigned long long)n_tok, (unsigned long long)c->ctx_tokens);
+    if (c->ctx_tokens && n_tok + c->files.n_tok + c->talk.system_tok + answer >= c->ctx_tokens)
+        rc = rc_fail(err, RC_TOO_LARGE,
+                     "'%.200s' has %llu tokens; with %llu of files before it, %llu of the system "
+                     "text and %llu for the answer (max_tokens) that is %llu, the model's context "
+                     "only %llu",
+                     path, (unsigned long long)n_tok, (unsigned long long)c->files.n_tok,
+                     (unsigned long long)c->talk.system_tok, (unsigned long long)answer,
+                     (unsigned long long)(n_tok + c->files.n_tok + c->talk.system_tok + answer),
+                     (unsigned long long)c->ctx_tokens);
     else if (cap > SUP_TALK_MAX_BYTES / 2)
         rc = rc_fail(err, RC_TOO_LARGE, "the files of one question have at most %u bytes",
                      SUP_TALK_MAX_BYTES / 2);
-    else if (!(grown = realloc(c->file, cap)))
+    else if (!(grown = realloc(c->files.text, cap)))
         rc = rc_fail(err, RC_NOMEM, "out of memory");
     else {
-        c->file = grown;
+        c->files.text = grown;
+        c->files.n_tok += n_tok;
         snprintf(grown + had, cap - had, "--- %s ---\n%s\n--- end of %s ---\n\n", name, text, name);
         if (!c->quiet) {
             fputs("[", stderr);

@@ -2,19 +2,10 @@
  * Talks to the person on stderr. Tests: tests/e2e/cli_chat.py */
 #include "sup_cmd_chat.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_near.h"
 #include "sup_term.h"
-
-const struct sup_chat_row sup_chat_rows[SUP_SET_COUNT] = {
-#define X(f, whole, min, max, help) {#f, whole, min, max, help},
-    SUP_CHAT_SETTINGS(X)
-#undef X
-};
 
 static bool on_help(struct sup_chat *c, const char *rest);
 
@@ -56,61 +47,55 @@ static bool on_stats(struct sup_chat *c, const char *rest)
     return true;
 }
 
-bool sup_chat_set(struct sup_chat *c, const char *name, const char *value)
+static bool complain(const struct rc_err *err)
 {
-    int best = 0;
-
-    for (int i = 0; i < SUP_SET_COUNT; i++) {
-        const struct sup_chat_row *r = &sup_chat_rows[i];
-        char *end;
-        double v;
-
-        if (sup_near(name, strlen(name), r->name) <
-            sup_near(name, strlen(name), sup_chat_rows[best].name))
-            best = i;
-        if (sup_near(name, strlen(name), r->name) != 0)
-            continue;
-        errno = 0;
-        v = strtod(value, &end);
-        if (!*value || *end || errno || !isfinite(v) || v < r->min || v > r->max ||
-            (r->whole && v != floor(v))) {
-            fprintf(stderr, "%s: value '", r->name);
-            sup_print_clean(stderr, value, false);
-            fprintf(stderr, "': expected a %snumber from %.15g to %.15g\n",
-                    r->whole ? "whole " : "", r->min, r->max);
-            return false;
-        }
-        c->set[i].set = true;
-        c->set[i].value = v;
-        return true;
-    }
-    fputs("no setting '", stderr);
-    sup_print_clean(stderr, name, false);
-    fprintf(stderr, "'; did you mean '%s'?\n", sup_chat_rows[best].name);
+    sup_print_clean(stderr, err->msg, false);
+    putc('\n', stderr);
     return false;
 }
 
+static void show_setting(const struct sup_chat *c, int i)
+{
+    char v[64];
+
+    fprintf(stderr, "  %-20s%-10s %s\n", sup_chat_rows[i].name, sup_chat_set_text(&c->set, i, v),
+            sup_chat_rows[i].help);
+}
+
+/* NAME VALUE, NAME=VALUE or NAME = VALUE; blanks at the end are part of a text only. */
 static bool on_set(struct sup_chat *c, const char *rest)
 {
-    char name[64];
-    size_t n = strcspn(rest, " =");
+    struct rc_err err = RC_ERR_INIT;
+    size_t n = strcspn(rest, " \t="), blank = strspn(rest + n, " \t");
+    const char *value = rest + n + blank;
+    char *mine, v[64];
+    enum rc rc;
+    int i;
 
-    if (!*rest) {
-        for (int i = 0; i < SUP_SET_COUNT; i++) {
-            char v[32] = "-";
-
-            if (c->set[i].set)
-                snprintf(v, sizeof(v), "%.15g", c->set[i].value);
-            fprintf(stderr, "  %-20s%-10s%s\n", sup_chat_rows[i].name, v, sup_chat_rows[i].help);
-        }
+    for (i = 0; !*rest && i < SUP_SET_COUNT; i++)
+        show_setting(c, i);
+    if (!*rest)
+        return true;
+    if ((i = sup_chat_set_find(rest, n, &err)) < 0)
+        return complain(&err);
+    if (!*value) {
+        show_setting(c, i);
         return true;
     }
-    snprintf(name, sizeof(name), "%.*s", (int)(n < 63 ? n : 63), rest);
-    rest += n;
-    rest += strspn(rest, " =");
-    if (!sup_chat_set(c, name, rest))
+    if (*value == '=' && (blank == 0 || strchr(" \t", value[1])))
+        value += 1 + strspn(value + 1, " \t");
+    if (!(mine = strdup(value))) {
+        fputs("out of memory\n", stderr);
         return false;
-    fprintf(stderr, "%s = %s\n", name, rest);
+    }
+    if (sup_chat_rows[i].kind != SUP_KIND_TEXT && sup_chat_rows[i].kind != SUP_KIND_LIST)
+        for (n = strlen(mine); n > 0 && strchr(" \t", mine[n - 1]); n--)
+            mine[n - 1] = '\0';
+    rc = sup_chat_set_put(&c->set, i, mine, &err);
+    free(mine);
+    if (rc != RC_OK)
+        return complain(&err);
+    fprintf(stderr, "%s = %s\n", sup_chat_rows[i].name, sup_chat_set_text(&c->set, i, v));
     return true;
 }
 
@@ -118,13 +103,6 @@ static bool on_quit(struct sup_chat *c, const char *rest)
 {
     c->quit = true;
     return true;
-}
-
-static bool complain(const struct rc_err *err)
-{
-    sup_print_clean(stderr, err->msg, false);
-    putc('\n', stderr);
-    return false;
 }
 
 static bool on_undo(struct sup_chat *c, const char *rest)
@@ -198,7 +176,7 @@ static const struct {
     {"/help", "", "this list", on_help},
     {"/clear", "", "forget the conversation, keep the system text", on_clear},
     {"/system", "TEXT", "set what the model is told first; empty removes it", on_system},
-    {"/set", "NAME VALUE", "change a setting; alone: show all", on_set},
+    {"/set", "NAME VALUE", "change a setting (VALUE default: reset it); alone: show all", on_set},
     {"/file", "PATH", "put a text file in front of the next question", on_file},
     {"/retry", "", "ask the last question again", on_retry},
     {"/undo", "", "take back the last question and its answer", on_undo},

@@ -19,13 +19,20 @@
 #define MAX_TOKENS_DEFAULT 512
 #define TEMPERATURE_DEFAULT 0.7
 
+struct choice {
+    char *text;
+    size_t n, cap;
+    char finish[24];
+};
+
+/* The first choice is shown as it comes, the others behind it. */
 struct answer {
     struct sup_chat *chat;
+    struct choice *choices;
+    size_t n_choices, n_bytes; /* bytes: of all */
     struct sup_progress progress;
     struct sup_sse sse;
     struct sup_clean clean;
-    char *text;
-    size_t n, cap;
     struct timespec begin;
     double first_s, last_s;
     bool begun, at_line_start, no_memory;
@@ -41,29 +48,47 @@ static double since(const struct timespec *t)
     return (double)(now.tv_sec - t->tv_sec) + (double)(now.tv_nsec - t->tv_nsec) / 1e9;
 }
 
-static bool keep(struct answer *a, const char *s, size_t n)
+static bool keep(struct answer *a, struct choice *ch, const char *s, size_t n)
 {
-    if (n > ANSWER_MAX_BYTES - a->n)
+    if (n > ANSWER_MAX_BYTES - a->n_bytes)
         return false;
-    if (a->n + n + 1 > a->cap) {
-        size_t cap = (a->n + n + 1) * 2;
-        char *grown = realloc(a->text, cap);
+    if (ch->n + n + 1 > ch->cap) {
+        size_t cap = (ch->n + n + 1) * 2;
+        char *grown = realloc(ch->text, cap);
 
         if (!grown)
             return false;
-        a->text = grown;
-        a->cap = cap;
+        ch->text = grown;
+        ch->cap = cap;
     }
-    memcpy(a->text + a->n, s, n);
-    a->n += n;
-    a->text[a->n] = '\0';
+    memcpy(ch->text + ch->n, s, n);
+    ch->n += n;
+    a->n_bytes += n;
+    ch->text[ch->n] = '\0';
     return true;
 }
 
-static bool show(struct answer *a, const char *s)
+/* A foreign text without what would drive the terminal, to stdout. */
+static bool print(struct answer *a, const char *s, size_t n)
 {
-    size_t n = strlen(s), m;
-    char *out;
+    char *out = malloc(3 * n + 16);
+    size_t m;
+
+    if (!out)
+        return false;
+    m = sup_clean(&a->clean, s, n, out);
+    if (m) {
+        (void)fwrite(out, 1, m, stdout);
+        (void)fflush(stdout);
+        a->at_line_start = out[m - 1] == '\n';
+    }
+    free(out);
+    return true;
+}
+
+static bool hear(struct answer *a, struct choice *ch, const char *s)
+{
+    size_t n = strlen(s);
 
     if (!*s)
         return true;
@@ -73,22 +98,25 @@ static bool show(struct answer *a, const char *s)
         a->first_s = a->last_s;
         sup_progress_end(&a->progress, a->chat->client);
     }
-    out = malloc(3 * n + 16);
-    if (!out || !keep(a, s, n)) {
-        free(out);
+    if (!keep(a, ch, s, n) || (ch == a->choices && !a->chat->json && !print(a, s, n)))
         a->no_memory = true;
-        return false;
-    }
-    if (!a->chat->json) {
-        m = sup_clean(&a->clean, s, n, out);
-        if (m) {
-            (void)fwrite(out, 1, m, stdout);
-            (void)fflush(stdout);
-            a->at_line_start = out[m - 1] == '\n';
-        }
-    }
-    free(out);
-    return true;
+    return !a->no_memory;
+}
+
+static bool on_choice(struct answer *a, const json_t *choice)
+{
+    json_int_t idx = json_integer_value(json_object_get(choice, "index"));
+    struct choice *ch;
+    const char *s;
+
+    if (idx < 0 || (uint64_t)idx >= a->n_choices)
+        return true;
+    ch = &a->choices[idx];
+    s = json_string_value(json_object_get(choice, "finish_reason"));
+    if (s)
+        snprintf(ch->finish, sizeof(ch->finish), "%s", s);
+    s = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+    return !s || hear(a, ch, s);
 }
 
 static uint64_t count(const json_t *usage, const char *key)
@@ -102,8 +130,8 @@ static bool on_event(void *user, const char *event, const char *data, size_t n)
 {
     struct answer *a = user;
     json_t *j, *choice, *usage;
-    const char *s;
     bool go = true;
+    size_t i;
 
     if (strcmp(data, "[DONE]") == 0)
         return true;
@@ -120,13 +148,10 @@ static bool on_event(void *user, const char *event, const char *data, size_t n)
         json_decref(j);
         return false;
     }
-    choice = json_array_get(json_object_get(j, "choices"), 0);
-    s = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
-    if (s)
-        go = show(a, s);
-    s = json_string_value(json_object_get(choice, "finish_reason"));
-    if (s)
-        snprintf(a->turn.finish, sizeof(a->turn.finish), "%s", s);
+    json_array_foreach(json_object_get(j, "choices"), i, choice)
+    {
+        go = go && on_choice(a, choice);
+    }
     usage = json_object_get(j, "usage");
     if (json_is_object(usage)) {
         a->turn.prompt_tokens = count(usage, "prompt_tokens");
@@ -145,10 +170,9 @@ static bool on_bytes(void *user, const char *s, size_t n)
     return sup_sse_feed(&a->sse, s, n);
 }
 
-static uint64_t max_tokens(const struct sup_chat *c)
+uint64_t sup_chat_max_tokens(const struct sup_chat *c)
 {
-    uint64_t n = c->set[SUP_SET_max_tokens].set ? (uint64_t)c->set[SUP_SET_max_tokens].value
-                                                : MAX_TOKENS_DEFAULT;
+    uint64_t n = sup_chat_set_num(&c->set, SUP_SET_max_tokens, MAX_TOKENS_DEFAULT);
 
     /* an answer may not claim so much of a small context that no question fits */
     return c->ctx_tokens && n > c->ctx_tokens / 2 ? (c->ctx_tokens + 1) / 2 : n;
@@ -160,21 +184,12 @@ static json_t *request(const struct sup_chat *c)
     json_t *body = messages ? json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", c->model, "messages",
                                         messages, "stream", 1, "stream_options", "include_usage", 1)
                             : NULL;
-    int bad = body ? 0 : -1;
 
-    for (int i = 0; !bad && i < SUP_SET_COUNT; i++) {
-        double v = c->set[i].value;
-
-        if (i == SUP_SET_max_tokens)
-            bad = json_object_set_new(body, "max_tokens", json_integer((json_int_t)max_tokens(c)));
-        else if (i == SUP_SET_temperature && !c->set[i].set)
-            bad = json_object_set_new(body, "temperature", json_real(TEMPERATURE_DEFAULT));
-        else if (c->set[i].set)
-            bad = json_object_set_new(body, sup_chat_rows[i].name,
-                                      sup_chat_rows[i].whole ? json_integer((json_int_t)v)
-                                                             : json_real(v));
-    }
-    if (bad) {
+    if (!body || !sup_chat_set_send(&c->set, body) ||
+        json_object_set_new(body, "max_tokens", json_integer((json_int_t)sup_chat_max_tokens(c))) !=
+            0 ||
+        (!c->set.v[SUP_SET_temperature] &&
+         json_object_set_new(body, "temperature", json_real(TEMPERATURE_DEFAULT)) != 0)) {
         json_decref(body);
         return NULL;
     }
@@ -201,8 +216,9 @@ static enum rc stream(struct sup_chat *c, struct answer *a, struct rc_err *err)
             *err = a->error;
         return a->error.code;
     }
-    if (rc == RC_OK && !a->turn.finish[0])
-        return rc_fail(err, RC_CLOSED, "the stream ended before the answer did");
+    for (size_t i = 0; rc == RC_OK && i < a->n_choices; i++)
+        if (!a->choices[i].finish[0])
+            return rc_fail(err, RC_CLOSED, "the stream ended before the answer did");
     return rc;
 }
 
@@ -216,19 +232,48 @@ static void note_dropped(const struct sup_chat *c, unsigned n)
                 (unsigned long long)c->ctx_tokens, n == 1 ? "turn" : "turns");
 }
 
+/* Several choices: a list of them all; "content" is the first in any case. */
 static void print_json(const struct sup_chat *c, const struct answer *a)
 {
+    const struct choice *first = &a->choices[0];
+    json_t *list = a->n_choices > 1 ? json_array() : NULL;
     json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "model", c->model, "content",
-                          a->text ? a->text : "", "finish_reason", a->turn.finish, "prompt_tokens",
-                          (json_int_t)a->turn.prompt_tokens, "cached_tokens",
+                          first->text ? first->text : "", "finish_reason", a->turn.finish,
+                          "prompt_tokens", (json_int_t)a->turn.prompt_tokens, "cached_tokens",
                           (json_int_t)a->turn.cached_tokens, "completion_tokens",
                           (json_int_t)a->turn.completion_tokens, "first_token_s", a->turn.first_s,
                           "tokens_per_s", a->turn.rate);
-    char *s = json_dumps(o, JSON_COMPACT);
+    char *s;
 
+    for (size_t i = 0; list && i < a->n_choices; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:s}", "content",
+                                                    a->choices[i].text ? a->choices[i].text : "",
+                                                    "finish_reason", a->choices[i].finish));
+    if (list)
+        (void)json_object_set_new(o, "choices", list);
+    s = json_dumps(o, JSON_COMPACT);
     puts(s ? s : "{}");
     free(s);
     json_decref(o);
+}
+
+/* The choices behind the first, each on lines of its own. */
+static void print_others(struct answer *a)
+{
+    for (size_t i = 1; i < a->n_choices; i++) {
+        const struct choice *ch = &a->choices[i];
+
+        if (!a->chat->quiet)
+            fprintf(stderr, "[choice %zu of %zu: %s]\n", i + 1, a->n_choices,
+                    ch->finish[0] ? ch->finish : "stopped");
+        a->clean = (struct sup_clean){0};
+        a->at_line_start = false;
+        if (ch->n)
+            (void)print(a, ch->text, ch->n);
+        if (!a->at_line_start)
+            puts("");
+        (void)fflush(stdout);
+    }
 }
 
 void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap)
@@ -242,29 +287,44 @@ void sup_chat_stats_line(const struct sup_turn *t, char *out, size_t cap)
              t->first_s, t->rate, t->finish[0] ? t->finish : "unknown end");
 }
 
+/* Tokens of the choice that stays; the server counts all of them together. */
+static uint64_t share_of_first(const struct answer *a)
+{
+    if (a->n_choices == 1 || a->n_bytes == 0)
+        return a->turn.completion_tokens;
+    return (uint64_t)((double)a->turn.completion_tokens * (double)a->choices[0].n /
+                      (double)a->n_bytes) +
+           1;
+}
+
 /* The answer is whole, or was stopped by Ctrl-C. */
 static enum rc settle(struct sup_chat *c, struct answer *a, bool stopped, struct rc_err *err)
 {
+    struct choice *first = &a->choices[0];
     char line[160];
 
     if (stopped)
-        snprintf(a->turn.finish, sizeof(a->turn.finish), "stopped");
+        snprintf(first->finish, sizeof(first->finish), "stopped");
+    memcpy(a->turn.finish, first->finish, sizeof(a->turn.finish));
     a->turn.first_s = a->first_s;
     a->turn.total_s = a->last_s;
     if (a->turn.completion_tokens > 1 && a->last_s > a->first_s)
         a->turn.rate = (double)(a->turn.completion_tokens - 1) / (a->last_s - a->first_s);
     if (!c->json && !a->at_line_start)
         puts("");
+    (void)fflush(stdout);
     if (c->json)
         print_json(c, a);
+    else
+        print_others(a);
     (void)fflush(stdout);
-    if (a->n == 0 && stopped) {
+    if (first->n == 0 && stopped) {
         sup_talk_pop(&c->talk);
-    } else if (!sup_talk_add(&c->talk, false, a->text ? a->text : "")) {
+    } else if (!sup_talk_add(&c->talk, false, first->text ? first->text : "")) {
         sup_talk_pop(&c->talk);
         return rc_fail(err, RC_NOMEM, "out of memory");
     } else if (!stopped) {
-        sup_talk_settle(&c->talk, a->turn.prompt_tokens, a->turn.completion_tokens);
+        sup_talk_settle(&c->talk, a->turn.prompt_tokens, share_of_first(a));
     }
     c->warm = true;
     c->last = a->turn;
@@ -282,7 +342,9 @@ static enum rc settle(struct sup_chat *c, struct answer *a, bool stopped, struct
 static void answer_deinit(struct answer *a)
 {
     sup_sse_deinit(&a->sse);
-    free(a->text);
+    for (size_t i = 0; a->choices && i < a->n_choices; i++)
+        free(a->choices[i].text);
+    free(a->choices);
 }
 
 enum rc sup_chat_ask(struct sup_chat *c, bool *stopped, struct rc_err *err)
@@ -291,15 +353,17 @@ enum rc sup_chat_ask(struct sup_chat *c, bool *stopped, struct rc_err *err)
     enum rc rc;
 
     *stopped = false;
-    note_dropped(c, sup_talk_fit(&c->talk, c->ctx_tokens, max_tokens(c)));
+    note_dropped(c, sup_talk_fit(&c->talk, c->ctx_tokens, sup_chat_max_tokens(c)));
     for (;;) {
         struct rc_err e = RC_ERR_INIT;
 
         memset(&a, 0, sizeof(a));
         a.chat = c;
         a.at_line_start = true;
+        a.n_choices = sup_chat_set_num(&c->set, SUP_SET_n, 1);
+        a.choices = calloc(a.n_choices, sizeof(*a.choices));
         sup_sse_init(&a.sse, on_event, &a);
-        rc = stream(c, &a, &e);
+        rc = a.choices ? stream(c, &a, &e) : rc_fail(&e, RC_NOMEM, "out of memory");
         *stopped = rc == RC_CANCELLED;
         if (rc == RC_OK || *stopped) {
             rc = settle(c, &a, *stopped, err);

@@ -78,6 +78,7 @@ void sup_doctor_worker(struct sup_doctor *d, const struct sup_conf *c)
     if (sup_worker_path(path, sizeof(path), c->worker, &err) != RC_OK ||
         sup_worker_run(path, argv, 60, &text, &status, &err) != RC_OK) {
         sup_doctor_say(d, SUP_FOUND_FAIL, "inferd-worker", "%s", err.msg);
+        free(text);
         return;
     }
     sup_doctor_say(d, SUP_FOUND_NOTE, "inferd-worker", "%s", path);

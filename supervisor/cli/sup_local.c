@@ -21,6 +21,7 @@
 
 #define OUT_MAX_BYTES (4u << 20)
 #define START_MS 60000
+#define INT_GRACE_MS 20000 /* a worker's step */
 
 static uint64_t now_ms(void)
 {
@@ -231,10 +232,12 @@ static pid_t spawn_worker(const char *path, char *const *argv, int out_fd)
     _exit(127);
 }
 
-/* Reads until end of file, a limit or the deadline. */
-static enum rc collect(int fd, uint64_t end, char **out, struct rc_err *err)
+/* Reads until end of file, a limit or the deadline; Ctrl-C is passed on to pid, and then there
+ * is a little time left. */
+static enum rc collect(int fd, pid_t pid, uint64_t end, char **out, struct rc_err *err)
 {
     char *b = malloc(OUT_MAX_BYTES + 1);
+    bool told = false;
     size_t n = 0;
     enum rc rc = b ? RC_OK : rc_fail(err, RC_NOMEM, "out of memory");
 
@@ -243,12 +246,17 @@ static enum rc collect(int fd, uint64_t end, char **out, struct rc_err *err)
         uint64_t t = now_ms();
         ssize_t r = 0;
 
-        if (sup_cli_interrupted(false)) {
-            rc = rc_fail(err, RC_CANCELLED, "interrupted");
-            break;
+        if (sup_cli_interrupted(true)) {
+            if (told) /* who insists */
+                t = end;
+            else if (end > t + INT_GRACE_MS)
+                end = t + INT_GRACE_MS;
+            told = true;
+            (void)kill(pid, SIGINT);
         }
         if (t >= end) {
-            rc = rc_fail(err, RC_DEADLINE, "inferd-worker did not end in time");
+            rc = told ? rc_fail(err, RC_CANCELLED, "interrupted")
+                      : rc_fail(err, RC_DEADLINE, "inferd-worker did not end in time");
             break;
         }
         if (poll(&p, 1, 100) <= 0)
@@ -269,7 +277,7 @@ static enum rc collect(int fd, uint64_t end, char **out, struct rc_err *err)
     }
     b[n] = '\0';
     *out = b;
-    return RC_OK;
+    return told ? rc_fail(err, RC_CANCELLED, "interrupted") : RC_OK;
 }
 
 enum rc sup_worker_run(const char *path, char *const *argv, unsigned timeout_s, char **out,
@@ -288,7 +296,7 @@ enum rc sup_worker_run(const char *path, char *const *argv, unsigned timeout_s, 
         close(fds[0]);
         return rc;
     }
-    rc = collect(fds[0], now_ms() + (uint64_t)timeout_s * 1000, out, err);
+    rc = collect(fds[0], pid, now_ms() + (uint64_t)timeout_s * 1000, out, err);
     close(fds[0]);
     if (rc != RC_OK)
         (void)kill(pid, SIGKILL);

@@ -27,7 +27,9 @@ void sup_local_stop(struct sup_local *l);
 enum rc sup_worker_path(char *out, size_t cap, const char *configured, struct rc_err *err);
 /* Runs it with argv (argv[0] is set here) and gives its stdout (NUL-ended, at most
  * 4 MiB, caller frees). *status as from waitpid. The worker gets an empty
- * environment. stderr is ours. Errors: RC_NOT_FOUND, RC_IO, RC_CANCELLED, RC_DEADLINE. */
+ * environment. stderr is ours. Ctrl-C is passed on: who ends in time and in order ends with
+ * RC_CANCELLED and *out as otherwise, where *out stays what it was for other errors.
+ * Errors: RC_NOT_FOUND, RC_IO, RC_CANCELLED, RC_DEADLINE, RC_TOO_LARGE. */
 enum rc sup_worker_run(const char *path, char *const *argv, unsigned timeout_s, char **out,
                        int *status, struct rc_err *err);
 

@@ -2,8 +2,10 @@
  *
  * With prompt_cache_mb the server's budget is dealt out anew every few seconds, by
  * the prompt tokens each model was asked lately (sup_cache.h), and whenever a worker
- * comes or goes. Counters rise as in sup_fleet_kernels.c. Change freely: how often,
- * the table. Tests: tests/supervisor/test_sup_fleet.c, tests/e2e/prompt_cache.py
+ * comes or goes. Those are counted from answers that were checked (sup_fleet_task.c): what
+ * a worker tells of itself in Stats is shown and decides nothing. Counters rise as in
+ * sup_fleet_kernels.c. Change freely: how often, the table. Tests:
+ * tests/supervisor/test_sup_fleet.c, tests/e2e/prompt_cache.py
  */
 #include "sup_fleet_impl.h"
 
@@ -38,11 +40,7 @@ _Static_assert(sizeof(counters) / sizeof(counters[0]) == FLEET_CACHE_COUNTERS,
 void worker_cache(struct worker *w, const char *model, const Ipc__Stats *s)
 {
     struct sup_metrics *m = w->f->metrics;
-    uint64_t asked = s->cache_hit_tokens + s->cache_miss_tokens;
 
-    if (asked > w->cache_asked)
-        w->cache_demand += asked - w->cache_asked;
-    w->cache_asked = asked;
     for (size_t i = 0; i < FLEET_CACHE_COUNTERS; i++) {
         const uint64_t *now = (const uint64_t *)(const void *)((const char *)s + counters[i].at);
 

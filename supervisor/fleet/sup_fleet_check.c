@@ -128,6 +128,8 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->logprobs = q->generate->logprobs;
         a->echo = q->generate->echo;
         a->tools = q->generate->tools.len > 0;
+        a->stream = q->generate->stream;
+        a->cached = q->generate->cache_ns.len > 0;
         /* a token is made of one byte at least; a few are added */
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
@@ -183,6 +185,8 @@ static enum rc check_call(const struct sup_asked *a, const Ipc__CallPart *c, str
         return bad(err, "Delta: a call's number or name is out of range");
     if (c->arguments.len > DELTA_TEXT_MAX || !ipc_utf8_valid(c->arguments.data, c->arguments.len))
         return bad(err, "Delta: a call's arguments are too long or not UTF-8");
+    if (c->broken && !(c->ended && a->stream))
+        return bad(err, "Delta: a call that is none, and it was not sent in pieces");
     return RC_OK;
 }
 

@@ -163,8 +163,8 @@ struct worker {
     Ipc__GrammarStats last_grammar;
     struct worker_kernels last_kernels;
     uint64_t last_cache[FLEET_CACHE_COUNTERS];
-    uint64_t cache_bytes;               /* budget of its prompt cache */
-    uint64_t cache_asked, cache_demand; /* prompt tokens: in all, and lately */
+    uint64_t cache_bytes;  /* budget of its prompt cache */
+    uint64_t cache_demand; /* prompt tokens of answers lately, of requests that may use it */
     char line[1024];
     size_t n_line;
     double line_tokens;

@@ -145,6 +145,8 @@ static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
     case IPC__FRAME__BODY_DONE:
         sup_series_add(s->m_prompt, f->done->prompt_tokens);
         sup_series_add(s->m_completion, f->done->completion_tokens);
+        if (t->asked.cached)
+            t->w->cache_demand += f->done->prompt_tokens;
         break;
     case IPC__FRAME__BODY_VECTORS:
         for (size_t i = 0; i < f->vectors->n_n_tokens; i++)

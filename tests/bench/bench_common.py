@@ -17,11 +17,15 @@ def here(name):
     return os.path.join(HERE, name)
 
 
-def args(doc):
+def parser(doc):
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--runs", type=int, default=5, help="alternating pairs (default 5)")
     p.add_argument("--threads", default="1,2", type=lambda s: [int(x) for x in s.split(",")])
-    return p.parse_args()
+    return p
+
+
+def args(doc):
+    return parser(doc).parse_args()
 
 
 def models(name):

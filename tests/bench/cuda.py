@@ -121,7 +121,7 @@ def decoders(a, rows, keep):
             path = made(a.models, "make_gemma.py", f"gemma-{size}-{kind}.gguf", "--size", size, "--type", kind)
             n_bytes, o, p, copy = weight_bytes(path), [], [], []
             for i in range(a.runs):
-                o.append(ours(a, path, f"--prompt={a.prompt}", f"--gen={a.gen}"))
+                o.append(ours(a, path, "--only=prompt,decode", f"--prompt={a.prompt}", f"--gen={a.gen}"))
                 p.append(llama(a, path) if a.llama_bench else None)
                 copy.append(copy_bandwidth() if a.backend == "cuda" else None)
                 print(f"  {size} {kind}: pair {i + 1}/{a.runs}", file=sys.stderr)
@@ -141,7 +141,7 @@ def encoders(a, rows, keep):
     for batch, tokens in SHAPES:
         o, p = [], []
         for i in range(a.runs):
-            o.append(ours(a, folder, f"--embed-batch={batch}", f"--embed-tokens={tokens}",
+            o.append(ours(a, folder, "--only=embed", f"--embed-batch={batch}", f"--embed-tokens={tokens}",
                           *(["--compute=f16"] if a.backend == "cuda" else []), runs=9))  # the first captures the graph
             p.append(b.run_json([sys.executable, b.here("torch_encoder.py"), folder, "--batch", str(batch), "--tokens",
                                  str(tokens), "--device", a.backend]) if torch else None)

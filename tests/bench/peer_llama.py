@@ -19,6 +19,7 @@ def main():
     p.add_argument("--threads", type=int, required=True)
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--gen", type=int, default=128)
+    p.add_argument("--depth", type=int, default=16, help="tokens in the cache before decoding")
     a = p.parse_args()
     llama_cpp.llama_backend_init()
     begin = time.perf_counter()
@@ -26,8 +27,8 @@ def main():
     mp.n_gpu_layers = 0
     model = llama_cpp.llama_model_load_from_file(a.model.encode(), mp)
     cp = llama_cpp.llama_context_default_params()
-    cp.n_ctx = a.prompt + a.gen + 64
-    cp.n_batch = max(512, a.prompt)
+    cp.n_ctx = max(a.prompt, a.depth + a.gen) + 64
+    cp.n_batch = max(512, a.prompt, a.depth)
     cp.n_threads = a.threads
     cp.n_threads_batch = a.threads
     ctx = llama_cpp.llama_init_from_model(model, cp)
@@ -49,17 +50,20 @@ def main():
         logits = llama_cpp.llama_get_logits_ith(ctx, -1)
         return int(np.ctypeslib.as_array(logits, shape=(n_vocab,)).argmax())
 
-    prompt = [2] + [(i * 7919) % 20000 + 1000 for i in range(a.prompt - 1)]
+    prompt = [2] + [(i * 7919) % 20000 + 1000 for i in range(max(a.prompt, a.depth) - 1)]
     feed([2, 1000, 1001])  # warm up: page in, start threads
     llama_cpp.llama_memory_clear(mem, True)
-    prefill = feed(prompt)
+    prefill = feed(prompt[:a.prompt])
     llama_cpp.llama_memory_clear(mem, True)
-    feed(prompt[:16])
-    token, spent = best(), 0.0
+    feed(prompt[:a.depth])
+    token, spent, cpu = best(), 0.0, 0.0
     for _ in range(a.gen):
+        begin = time.process_time()
         spent += feed([token])
+        cpu += time.process_time() - begin
         token = best()
     print(json.dumps({"load_ms": load_ms, "prefill_tok_s": a.prompt / prefill, "decode_tok_s": a.gen / spent,
+                      "decode_step_cpu_ms": cpu / a.gen * 1e3,
                       "version": llama_cpp.__version__}))
 
 

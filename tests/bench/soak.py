@@ -2,7 +2,9 @@
 
 A server with a small random Gemma 4 model, one thread and a small prompt cache. Clients of three tenants (cache keys) hold
 conversations whose beginnings grow, cancel streams, ask for several choices, schemas, expressions, penalties, and now and
-then for one of a few requests whose answer is known: those must have the same bytes every time. A client leaves after a
+then for one of a few requests whose answer is known: those must have the same bytes every time. Some of these are long: they
+outgrow the pages they began with, the pool is too small for several of them, and sequences are parked and continued
+(`inferd_sequences_parked_total`; a run of a minute or more in which none was is no soak and fails). A client leaves after a
 while and another takes its place. At the end the KV pages, sequences, tasks and the ledger are what they were before the
 first request, an unload gives back all of it, and resident memory has grown less than 1 % since minute 5.
 
@@ -40,7 +42,15 @@ def known(i):
             "ignore_eos": i % 2 == 0, "return_token_ids": True, **kinds[i]}
 
 
-N_KNOWN = 6
+def known_long(i):
+    """More tokens than the 256 that a sequence reserves ahead, so that the pool runs out while several of these grow."""
+    kinds = ({}, {"temperature": 0.8, "seed": 9}, {"temperature": 1, "seed": 10, "presence_penalty": 0.3})
+    return {"model": MODEL, "prompt": [5 + (i + 3) * j * j % 680 for j in range(90 + 40 * i)], "max_tokens": 700 - 50 * i,
+            "ignore_eos": True, "return_token_ids": True, **kinds[i]}
+
+
+KNOWN = [known(i) for i in range(6)]
+LONG = [known_long(i) for i in range(3)]
 
 
 class Soak:
@@ -50,7 +60,7 @@ class Soak:
         self.failed = []
         self.end = 0.0
         self.lock = threading.Lock()
-        self.answers = [self.answer(known(i)) for i in range(N_KNOWN)]
+        self.answers = {id(x): self.answer(x) for x in KNOWN + LONG}
 
     def answer(self, body):
         r = self.s.request("POST", COMP, body, timeout=120)
@@ -92,14 +102,15 @@ class Soak:
             self.cancelled(rnd, body)
             self.count("cancelled")
             return tokens
-        if kind < 0.3:
-            i = rnd.randrange(N_KNOWN)
-            equal(self.answer(known(i)), self.answers[i], f"known request {i}")
-            self.count("known")
+        if kind < 0.36:
+            name, known = ("known", KNOWN) if kind < 0.3 else ("long", LONG)
+            i = rnd.randrange(len(known))
+            equal(self.answer(known[i]), self.answers[id(known[i])], f"{name} request {i}")
+            self.count(name)
             return tokens
-        if kind < 0.45:
+        if kind < 0.5:
             name, body["n"] = "several", rnd.randrange(2, 4)
-        elif kind < 0.6:
+        elif kind < 0.65:
             name = "bound"
             body.update(rnd.choice(({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
                                     {"regex": "[a-z]{1,%d}" % rnd.randrange(2, 60)}, {"response_format": {"type": "json_object"}})))
@@ -218,6 +229,8 @@ def main():
           f", all {100 * total:+.2f} % (asked: below 1 %)")
     if total >= 0.01:
         raise SystemExit("resident memory grew")
+    if a.minutes >= 1 and not parked:
+        raise SystemExit("no sequence was parked: the pool was never short")
 
 
 if __name__ == "__main__":

@@ -123,6 +123,31 @@ def every_max_tokens_gives_valid_text():
 
 
 @case
+def events_hold_whole_characters():
+    """Of characters that are several tokens no part is ever in an event, with a stop string inside one's neighbour or without."""
+    chars = "\U0001f600\u4e2d\u00e9"
+    with inferd_api.target() as t:
+        for path, prompt in (("/ai/v1/completions", {"prompt": "Hello"}),
+                             ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})):
+            if "messages" in prompt:
+                t.need_chat()
+            for stop in (None, ["\u4e2d\u00e9\U0001f600", "\u00e9\u00e9"]):
+                body = {"model": t.chat, **prompt, "max_tokens": 60, "temperature": 1, "seed": 4, "stop": stop,
+                        "regex": f"[{chars}]{{9,12}}"}
+                whole = t.post(path, body)
+                equal(whole.status, 200, whole.body)
+                whole = whole.json["choices"][0]
+                text = whole["text"] if "text" in whole else whole["message"]["content"]
+                check(text and set(text) <= set(chars), f"what the expression says: {text!r}")
+                _, chunks = events(t, path, body)
+                pieces = [c["text"] if "text" in c else c["delta"].get("content") or "" for ch in chunks for c in ch["choices"]]
+                equal("".join(pieces), text, f"{path}, stop {stop}: {pieces}")
+                check(sum(map(bool, pieces)) > (0 if stop else 2) and all(set(p) <= set(chars) for p in pieces), f"whole characters: {pieces}")
+                for s in stop or ():
+                    check(s not in text, f"{s!r} in {text!r}")
+
+
+@case
 def logit_bias_decides():
     with inferd_api.target() as t:
         ids = t.post("/ai/v1/tokenize", {"model": t.chat, "text": "z", "add_special_tokens": False}).json["tokens"]

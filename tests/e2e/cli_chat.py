@@ -184,6 +184,61 @@ def json_is_one_object_per_answer():
         equal((o["content"], o["finish_reason"], o["prompt_tokens"]), ("a\x1b[1mb", "stop", 10), "object")
 
 
+def choices(*texts):
+    for i, t in enumerate(texts):  # the last one first, as a server may
+        yield event({"choices": [{"index": len(texts) - 1 - i, "delta": {"content": texts[-1 - i]}, "finish_reason": None}]})
+    yield event({"choices": [{"index": 99, "delta": {"content": "nobody's"}, "finish_reason": None}]})
+    for i in range(len(texts)):
+        yield event({"choices": [{"index": i, "delta": {}, "finish_reason": "length" if i else "stop"}]})
+    yield event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 9}})
+    yield b"data: [DONE]\n\n"
+
+
+@case
+def several_choices_are_shown_and_the_talk_goes_on_with_the_first():
+    with Fake(lambda b: choices("one", "two\x1b[2J", "three")) as f:
+        r = run(["chat", "--server", f.url, "--n", "3"], "q\nagain\n")
+        equal((r.returncode, r.stdout), (0, b"one\ntwo\nthree\n" * 2), r.stderr.decode())
+        check(b"[choice 2 of 3: length]" in r.stderr, r.stderr.decode())
+        equal([m["content"] for m in f.bodies[-1]["messages"]], ["q", "one", "again"], "history")
+        equal(f.bodies[-1]["n"], 3, "n")
+        r = run(["chat", "--server", f.url, "--n", "3", "--json"], "q\n")
+        o = json.loads(r.stdout)
+        equal((o["content"], [c["content"] for c in o["choices"]]), ("one", ["one", "two\x1b[2J", "three"]), "as JSON")
+        r = run(["chat", "--server", f.url, "--n", "4"], "q\n")
+        check(r.returncode == 1 and b"ended before the answer did" in r.stderr, "one of them never ends")
+
+
+@case
+def settings_are_shown_changed_reset_and_sent():
+    with Fake(lambda b: says("a")) as f, tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        schema, gbnf = write(d + "/s.json", b'{"type": "integer"}'), write(d + "/g", b'root ::= "a"')
+        r = run(["chat", "--server", f.url, "--stop", '["\\n", "END"]', "--logit-bias", "5:-100,7:2", "--ignore-eos"],
+                "q\n/set ignore_eos default\n/set stop ===\n/set logit_bias = 9:1 \n/set response_format " + schema +
+                "\nq\n/set response_format default\n/set grammar " + gbnf + "\nq\n/set grammar default\n/set regex=a|b\nq\n"
+                "/set stop\n/set regex default\n/set stop default\n/set logit_bias default\nq\n/set\n")
+        equal(r.returncode, 0, r.stderr.decode())
+        names = ("stop", "logit_bias", "ignore_eos", "response_format", "grammar", "regex", "n")
+        equal([{k: b[k] for k in names if k in b} for b in f.bodies], [
+            {"stop": ["\n", "END"], "logit_bias": {"5": -100.0, "7": 2.0}, "ignore_eos": True},
+            {"stop": ["==="], "logit_bias": {"9": 1.0},
+             "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "integer"}}}},
+            {"stop": ["==="], "logit_bias": {"9": 1.0}, "grammar": 'root ::= "a"'},
+            {"stop": ["==="], "logit_bias": {"9": 1.0}, "regex": "a|b"}, {}], "what is sent")
+        lines = r.stderr.decode().splitlines()
+        check('  stop                ["==="]    the answer ends before' in r.stderr.decode(), "one is shown")
+        for name in names:
+            check(any(line.split()[:2] == [name, "default"] for line in lines), f"{name} is shown: {lines[-20:]}")
+        for words, status, why in ((["--n", "0"], 2, "option '--n': value '0'"), (["--stop", "[]"], 2, "stop: value '[]'"),
+                                   (["--grammar", d + "/none"], 1, "grammar: "),
+                                   (["--regex", "a", "--response-format", "json"], 2, "expected one shape")):
+            r = run(["chat", "--server", f.url, *words], "q\n")
+            check(r.returncode == status and why in r.stderr.decode(), f"{words}: {r.returncode} {r.stderr.decode()}")
+        r = run(["chat", "--server", f.url], "/set logit_bias x\nq\n")
+        check(r.returncode == 1 and b"logit_bias: value 'x': expected at most 1024 pairs" in r.stderr, r.stderr.decode())
+        equal(len(f.bodies), 5, "a refused setting asks nothing")
+
+
 @case
 def a_hostile_model_cannot_drive_the_terminal():
     pieces = ["safe\x1b", "[2J\x1b]0;owned\x07", "\x1b]52;c;ZXZpbA==\x1b\\", "\rfake\b\b", "\u009b31m", "\u202eend"]
@@ -363,7 +418,7 @@ def a_conversation_on_a_terminal():
         t.send("/set temperature 9\r")
         t.expect("expected a number from 0 to 2")
         t.send("/set top-k 40\r")
-        t.expect("top-k = 40")
+        t.expect("top_k = 40")
         t.send('"""\r')
         t.expect("... ")
         t.send("line one\r")
@@ -410,11 +465,21 @@ def files_go_in_front_of_a_question_or_are_refused_in_words():
         n = len(f.bodies)
         for path, why in ((write(d + "/bin", b"ok\xff"), "byte 2 is no UTF-8"), (write(d + "/nul", b"a\0b"), "byte 1"),
                           (d, "no regular file"), (d + "/pipe", "no regular file"), (d + "/none", "No such file"),
-                          (write(d + "/long", b"w " * 2000), "has 2000 tokens, the model's context only 1000"),
+                          (write(d + "/long", b"w " * 2000), "has 2000 tokens; with 0 of files before it, 0 of the system text "
+                           "and 500 for the answer (max_tokens) that is 2500, the model's context only 1000"),
                           (write(d + "/big", b"x" * ((1 << 20) + 1)), "at most 1048576")):
             r = run(["chat", "--server", f.url], f"/file {path}\nq\n")
             check(r.returncode == 1 and why in r.stderr.decode(), f"{path}: {r.stderr.decode()}")
         equal(len(f.bodies), n, "nothing is asked behind a refusal")
+        some = write(d + "/some", b"w " * 300)
+        r = run(["chat", "--server", f.url, "--max-tokens", "300"], f"/file {some}\n/file {some}\nq\n/file {some}\nq\n")
+        equal((r.returncode, len(f.bodies)), (0, n + 2), r.stderr.decode())
+        for max_tokens, files in ((401, 2), (10, 4)):
+            r = run(["chat", "--server", f.url, "--max-tokens", str(max_tokens)], f"/file {some}\n" * files + "q\n")
+            check(r.returncode == 1 and f"with {300 * (files - 1)} of files before it" in r.stderr.decode() and
+                  f"and {max_tokens} for the answer (max_tokens) that is {300 * files + max_tokens}," in r.stderr.decode(),
+                  r.stderr.decode())
+        equal(len(f.bodies), n + 2, "files that are too much together ask nothing")
 
 
 @case
@@ -538,6 +603,11 @@ def the_real_server_talks():
         check(one["completion_tokens"] >= 1 and one["prompt_tokens"] > 1, one)
         r = run(["chat", "--server", url, "--max-tokens", "8", "--temperature", "0", "--json"], "hello\n")
         equal(json.loads(r.stdout)["content"], one["content"], "the only generator is found; greedy is deterministic")
+        r = run(["chat", TINY_GEMMA, "--server", url, "--max-tokens", "4", "--n", "2", "--regex", "(ab)*", "--logit-bias",
+                 "5:-100", "--stop", '["x", "y"]', "--json"], "hello\n")
+        equal(r.returncode, 0, "the server takes what chat sends: " + r.stderr.decode())
+        said = json.loads(r.stdout)["choices"]
+        check(len(said) == 2 and all(c["content"].replace("ab", "") in ("", "a") for c in said), said)
         r = run(["chat", TINY_BERT, "--server", url], "hello\n")
         check(r.returncode == 1 and b"does not generate" in r.stderr, r.stderr.decode())
         r = run(["chat", "nope", "--server", url], "hello\n")

@@ -5,7 +5,7 @@ import os
 import struct
 
 import inferd_api
-from inferd_test import Skip, case, check, copy_model, equal, main, wait_for
+from inferd_test import GOLDEN, Skip, case, check, copy_model, equal, main, wait_for
 
 try:
     import openai
@@ -177,17 +177,52 @@ def chat_tools_stream():
         asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "max_tokens": 400,
                  "temperature": 1, "seed": 5}
         whole = c.chat.completions.create(**asked).choices[0]
-        calls, finish = {}, None
+        calls, finish, pieces = {}, None, 0
         for chunk in c.chat.completions.create(stream=True, **asked):
             finish = chunk.choices[0].finish_reason or finish
             for d in chunk.choices[0].delta.tool_calls or []:
                 if d.id:
-                    check(d.index not in calls and d.type == "function", "id, type and name come once, first")
+                    check(d.index not in calls and d.type == "function" and d.function.arguments == "",
+                          "id, type and name come once, first, with empty arguments")
                     calls[d.index] = [d.function.name, ""]
+                    continue
                 calls[d.index][1] += d.function.arguments
+                pieces += 1
         equal(finish, whole.finish_reason, "finish_reason")
         equal([tuple(calls[i]) for i in sorted(calls)],
               [(x.function.name, x.function.arguments) for x in whole.message.tool_calls], "the same calls")
+        check(pieces > 2 * len(calls), f"arguments come while they are written: {pieces} pieces of {len(calls)} calls")
+        with c.chat.completions.stream(**asked) as helped:  # the client's own way to put pieces together
+            seen = [e.arguments for e in helped if e.type == "tool_calls.function.arguments.delta"]
+            last = helped.get_final_completion().choices[0].message
+        check(len(seen) > 2 * len(calls) and not seen[0].endswith("}"), "it sees them grow")
+        equal([x.function.arguments for x in last.tool_calls], [x.function.arguments for x in whole.message.tool_calls], "and whole")
+
+
+@case
+def chat_tools_cut_off():
+    """The limit in the middle of a call: what the stream has of it never parses, and its text is content."""
+    with inferd_api.target() as t:
+        c, model = client(t), tool_model(t)
+        asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "temperature": 1, "seed": 3, "max_tokens": 27,
+                 "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+        whole = c.chat.completions.create(**asked).choices[0]
+        equal((whole.finish_reason, whole.message.tool_calls), ("length", None), "told whole it is text")
+        content, arguments, names, finish = "", "", [], None
+        for chunk in c.chat.completions.create(stream=True, **asked):
+            d = chunk.choices[0].delta
+            content += d.content or ""
+            finish = chunk.choices[0].finish_reason or finish
+            for x in d.tool_calls or []:
+                names += [x.function.name] if x.id else []
+                arguments += x.function.arguments
+        equal((content, finish), (whole.message.content, "length"), "the stream has the same text")
+        equal(names, ["get_weather"], "and had begun the call")
+        try:
+            json.loads(arguments)
+            check(False, f"the arguments of a call cut off parse: {arguments}")
+        except json.JSONDecodeError:
+            pass
 
 
 @case
@@ -212,6 +247,60 @@ def thinking_is_apart():
                "INVALID_MODEL", f"model '{t.chat}' does not think")
         raises(openai.BadRequestError, lambda: c.chat.completions.create(model=t.chat, messages=MESSAGES, tools=TOOLS),
                "INVALID_MODEL", f"model '{t.chat}' does not support tool calling")
+
+
+def marks():
+    """Ids of the tiny Gemma 4's marks: a bias makes its random weights end what they think."""
+    with open(os.path.join(GOLDEN, "gemma4_text", "tokenizer.json"), encoding="utf-8") as f:
+        return {a["content"]: str(a["id"]) for a in json.load(f)["added_tokens"]}
+
+
+def streamed(chunks):
+    """(thought, text, calls, finish_reason) of a stream."""
+    thought, text, calls, finish = "", "", {}, None
+    for ch in chunks:
+        d = ch.choices[0].delta
+        finish = ch.choices[0].finish_reason or finish
+        thought += getattr(d, "reasoning_content", None) or ""
+        text += d.content or ""
+        for x in d.tool_calls or []:
+            calls.setdefault(x.index, [x.function.name, ""])[1] += x.function.arguments
+    return thought, text, [tuple(calls[i]) for i in sorted(calls)], finish
+
+
+def said(choice):
+    m = choice.message
+    return (getattr(m, "reasoning_content", None) or "", m.content or "",
+            [(x.function.name, x.function.arguments) for x in m.tool_calls or []], choice.finish_reason)
+
+
+@case
+def a_thought_before_what_is_enforced():
+    """A call that must be made, a schema, a schema or calls: each behind a thought, and streamed alike."""
+    with inferd_api.target() as t:
+        c, model, mark = client(t), tool_model(t), marks()
+        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": WEATHER}}
+        asked = {"model": model, "messages": MESSAGES, "max_tokens": 300, "temperature": 1, "seed": 3,
+                 "reasoning_effort": "high", "logit_bias": {mark["<|channel>"]: 100, mark["<channel|>"]: 5}}
+        call = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+        to_call, to_say = {mark["<|tool_call>"]: 100}, {mark["<|tool_call>"]: -100}
+        for name, more, bias in (("call", call, {}), ("schema", {"response_format": schema}, {}),
+                                 ("either: call", {"tools": TOOLS, "response_format": schema}, to_call),
+                                 ("either: schema", {"tools": TOOLS, "response_format": schema}, to_say)):
+            ask = {**asked, **more, "logit_bias": {**asked["logit_bias"], **bias}, "parallel_tool_calls": False}
+            if "tools" not in more:
+                del ask["parallel_tool_calls"]
+            got = said(c.chat.completions.create(**ask).choices[0])
+            check(len(got[0]) > 0, f"{name}: a thought first: {got}")
+            if "call" in name:
+                equal((got[1], len(got[2]), got[3]), ("", 1, "tool_calls"), name)
+                check(got[2][0][0] == "now" and json.loads(got[2][0][1]) == {} or weather_of(got[2][0][1]), name)
+            else:
+                equal((got[2], got[3]), ([], "stop"), name)
+                weather_of(got[1])
+            equal(streamed(c.chat.completions.create(stream=True, **ask)), got, f"{name}: streamed")
+        raises(openai.BadRequestError, lambda: c.chat.completions.create(**{**asked, **call, "response_format": schema}),
+               "UNSUPPORTED_FEATURE", "field 'response_format': not supported beside a 'tool_choice'")
 
 
 @case
@@ -246,11 +335,17 @@ def responses_tools():
         r = c.responses.create(**asked)
         equal([x.type for x in r.output], ["function_call"], "output")
         weather_of(r.output[0].arguments)
-        pieces, done = "", None
+        pieces, told, done = [], None, None
         for e in c.responses.create(stream=True, **asked):
-            pieces += e.delta if e.type == "response.function_call_arguments.delta" else ""
+            pieces += [e.delta] if e.type == "response.function_call_arguments.delta" else []
+            told = e.arguments if e.type == "response.function_call_arguments.done" else told
             done = e.response if e.type == "response.completed" else done
-        equal((pieces, done.output[0].arguments), (r.output[0].arguments,) * 2, "streamed arguments")
+        equal(("".join(pieces), told, done.output[0].arguments), (r.output[0].arguments,) * 3, "streamed arguments")
+        check(len(pieces) > 2, f"arguments come while they are written: {pieces}")
+        with c.responses.stream(**asked) as helped:
+            grown = [e.snapshot for e in helped if e.type == "response.function_call_arguments.delta"]
+            equal(helped.get_final_response().output[0].arguments, r.output[0].arguments, "the client's own way to put them together")
+        equal(grown[-1], r.output[0].arguments, "and to watch them grow")
         back = [{"role": "user", "content": "hi"}, *r.output,
                 {"type": "function_call_output", "call_id": r.output[0].call_id, "output": "21 degrees"}]
         again = c.responses.create(model=model, input=back, tools=tools, max_output_tokens=4)

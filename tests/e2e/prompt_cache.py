@@ -113,12 +113,22 @@ def a_budget_is_kept_and_off_is_off():
         equal(metric(s, "inferd_prompt_cache_bytes", kind="used"), 0, "nothing is kept")
 
 
+def two(d):
+    copy_model(MODEL, d)
+    copy_model(MODEL, d, "other")
+
+
+@case
+def prompts_that_stay_out_of_the_cache_earn_no_share_of_it():
+    with Server(fill=two, preload=MODEL, prompt_cache_mb=2) as s:
+        for i in range(4):
+            comp(s, [5 + i] * 10 + PROMPT * 3, prompt_cache=False)
+        equal(s.request("POST", "/ai/v1/models/load", {"model": "other"}).status, 200, "load")
+        settles(s, 1 << 20, "inferd_prompt_cache_bytes", kind="budget", model=MODEL)
+
+
 @case
 def a_worker_that_comes_takes_its_share_of_the_budget():
-    def two(d):
-        copy_model(MODEL, d)
-        copy_model(MODEL, d, "other")
-
     with Server(fill=two, preload=MODEL, prompt_cache_mb=2) as s:
         for i in range(12):
             comp(s, [5 + i] * 10 + PROMPT * 3)

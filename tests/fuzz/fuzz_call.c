@@ -3,19 +3,22 @@
  *
  * Input: bytes; 0xf8 to 0xfd are marks, higher ones become spaces. The parser must tell the
  * same whether fed byte by byte or in long pieces; every call's arguments must be what
- * jansson reads as an object. Seeds: tests/fuzz/corpus/call/
+ * jansson reads as an object, and those of a void call what it does not read; a call is
+ * whole just when the simple reader of the tests (call_ref.h) says so. Seeds:
+ * tests/fuzz/corpus/call/
  */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "wrk_parse.h"
+#include "worker/call_ref.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct heard {
     char *s;
     size_t n, cap;
+    size_t args; /* where the arguments of the call at work begin */
 };
 
 static void add(struct heard *h, const char *s, size_t n)
@@ -46,39 +49,79 @@ static void on_thought(void *u, const char *s, size_t n)
 {
     put(u, 'H', s, n);
 }
-static void on_json(void *u, const char *s, size_t n)
+static bool on_call(void *u, const char *name, size_t n)
 {
-    add(u, s, n);
+    struct heard *h = u;
+
+    if (!wrk_call_name_ok(name, n))
+        abort();
+    put(h, 'N', name, n);
+    h->args = h->n;
+    return true;
 }
-static bool on_call(void *u, const char *name, size_t n_name, const char *body, size_t n)
+static void on_args(void *u, const char *s, size_t n)
 {
-    struct heard json = {0};
-    size_t told = wrk_call_json(body, n, on_json, &json), named;
-    bool utf8 = true;
+    put(u, 'J', s, n);
+}
+static void on_called(void *u, bool whole)
+{
+    struct heard *h = u;
+    size_t n = (h->n - h->args) / 2;
+    char *json = malloc(n + 1);
+    bool ascii = true;
     json_error_t why;
     json_t *j;
 
-    if (told == 0 || told != json.n || n_name == 0 || n_name > WRK_CALL_NAME)
+    if (json == NULL)
         abort();
-    for (named = 0; named < json.n; named++)
-        utf8 = utf8 && (unsigned char)json.s[named] < 0x80;
+    for (size_t i = 0; i < n; i++) {
+        json[i] = h->s[h->args + 2 * i + 1];
+        ascii = ascii && (unsigned char)json[i] < 0x80;
+    }
+    json[n] = '\0';
+    j = json_loadb(json, n, 0, &why);
     /* bytes that are not UTF-8 never come out of a tokenizer; jansson takes no U+0000 in
      * keys and no number beyond a double, JSON does */
-    utf8 = utf8 && memchr(body, 0, n) == NULL;
-    j = json_loadb(json.s, json.n, 0, &why);
-    if (utf8 && !json_is_object(j) && json_error_code(&why) != json_error_numeric_overflow)
+    if (whole ? ascii && !json_is_object(j) && strstr(json, "\\u0000") == NULL &&
+                    json_error_code(&why) != json_error_numeric_overflow
+              : j != NULL)
         abort();
     json_decref(j);
-    put(u, 'N', name, n_name);
-    put(u, 'J', json.s, json.n);
-    free(json.s);
-    return true;
+    free(json);
+    put(h, whole ? 'W' : 'V', "", 1);
+}
+
+/* What stands between a call's marks, read whole. */
+static bool is_call(const char *s, size_t n)
+{
+    size_t name = 0, n_name = 0, body = 0, n_body = 0;
+
+    return call_ref_split(s, n, &name, &n_name, &body, &n_body) &&
+           call_ref_json(s + body, n_body, NULL, NULL) > 0;
+}
+
+/* Both readers agree on the first call of s, where s begins inside one. */
+static void check_first(const char *s, size_t n, const struct heard *h)
+{
+    size_t end = 0;
+    bool first = false;
+
+    while (end < n && ((unsigned char)s[end] < WRK_MARK_BYTE ||
+                       (unsigned char)s[end] == WRK_MARK_BYTE + WRK_MARK_QUOTE))
+        end++;
+    for (size_t i = 0; i + 1 < h->n && !first && h->s[i] != 'T' && h->s[i] != 'H'; i += 2) {
+        if (h->s[i] == 'V')
+            break;
+        first = h->s[i] == 'W';
+    }
+    if (is_call(s, end) != first)
+        abort();
 }
 
 static void hear(struct heard *h, const char *s, size_t n, size_t piece, enum wrk_mark within)
 {
     struct wrk_talk talk = {.think = true, .calls = true, .within = within};
-    const struct wrk_parse_out out = {h, on_text, on_thought, on_call};
+    const struct wrk_parse_out out = {h, on_text, on_thought, on_call, on_args, on_called};
     struct wrk_parse p;
     size_t from = 0;
 
@@ -120,6 +163,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         hear(&b, s + 1, size - 1, SIZE_MAX, within);
         if (a.n != b.n || (a.n > 0 && memcmp(a.s, b.s, a.n) != 0))
             abort();
+        if (within == WRK_MARK_CALL)
+            check_first(s + 1, size - 1, &a);
     }
     free(a.s);
     free(b.s);

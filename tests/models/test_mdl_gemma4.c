@@ -432,6 +432,75 @@ static void only_own_layers_have_a_cache(void **s)
     mdl_close(&m);
 }
 
+/* All 8 layers read: 3 global ones all positions, 5 sliding ones their window. */
+static void a_token_reads_what_it_may_see(void **s)
+{
+    static const uint32_t at[] = {0, 6, 7, 8, 1000};
+    struct mdl_opts o = small_opts(BE_F16);
+    struct mdl *m = open_model(G4, be, &o);
+
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+        uint64_t n = at[i] + 1ull, near = n < 8 ? n : 8;
+
+        assert_int_equal(mdl_kv_read_bytes(m, at[i]),
+                         3 * n * (2 * 2 * 32) * 2 + 5 * near * (2 * 2 * 16) * 2);
+    }
+    mdl_close(&m);
+    m = open_model(BERT_DIR, be, &o);
+    assert_int_equal(mdl_kv_read_bytes(m, 5), 0);
+    assert_int_equal(mdl_kv_fill(m, NULL, 0, 0, NULL), RC_UNSUPPORTED);
+    mdl_close(&m);
+}
+
+/* Made-up keys reach every layer that has a cache: what decodes behind them differs from what
+ * decodes behind an unwritten cache, is finite, and is the same each time. */
+static void a_cache_is_filled_without_computing(void **s)
+{
+    const uint32_t n = 40;
+    const int32_t id = 17, pos = (int32_t)n, row = 0;
+    float *got[3] = {NULL, NULL, NULL};
+    size_t vocab = 0;
+
+    for (int i = 0; i < 3; i++) {
+        struct mdl_opts o = small_opts(BE_F32);
+        struct mdl *m = open_model(G4, be, &o);
+        struct tpool p;
+        struct tseq seq;
+        struct be_seq at = {.n_rows = n};
+        struct mdl_batch b = {.n_rows = 1,
+                              .n_seqs = 1,
+                              .n_out = 1,
+                              .ids = &id,
+                              .pos = &pos,
+                              .seqs = &at,
+                              .out_rows = &row};
+        const float *logits;
+
+        tpool_init(&p, m);
+        tseq_init(&seq);
+        tseq_extend(&p, &seq, n + 1);
+        for (uint32_t c = 0; c < mdl_kv(m)->n_classes; c++)
+            at.pages[c] = seq.pages[c];
+        if (i > 0)
+            need_ok(mdl_kv_fill(m, &at, 1, n, err));
+        assert_int_equal(mdl_kv_fill(m, &at, 1, m->geo.chunk + 1, NULL), RC_LIMIT);
+        at.pos0 = n;
+        at.n_rows = 1;
+        need_ok(mdl_decode(m, &b, &logits, err));
+        vocab = mdl_info_get(m)->vocab_size;
+        got[i] = malloc(vocab * sizeof(float));
+        memcpy(got[i], logits, vocab * sizeof(float));
+        for (size_t j = 0; i > 0 && j < vocab; j++)
+            assert_true(isfinite(got[i][j]));
+        tseq_free(&p, &seq);
+        mdl_close(&m);
+    }
+    assert_memory_not_equal(got[0], got[1], vocab * sizeof(float));
+    assert_memory_equal(got[1], got[2], vocab * sizeof(float));
+    for (int i = 0; i < 3; i++)
+        free(got[i]);
+}
+
 /* The table of per-layer embeddings stays in the file. */
 static void the_table_stays_in_the_file(void **s)
 {
@@ -562,6 +631,8 @@ int main(void)
         cmocka_unit_test(a_gguf_without_its_rotation_is_refused),
         cmocka_unit_test(end_tokens),
         cmocka_unit_test(only_own_layers_have_a_cache),
+        cmocka_unit_test(a_token_reads_what_it_may_see),
+        cmocka_unit_test(a_cache_is_filled_without_computing),
         cmocka_unit_test(the_table_stays_in_the_file),
         cmocka_unit_test(towers_are_left_aside_with_a_note),
         cmocka_unit_test(vectors_take_the_place_of_tokens),

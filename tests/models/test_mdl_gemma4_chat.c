@@ -224,24 +224,78 @@ static void what_is_not_a_conversation(void **s)
     }
 }
 
+/* Arguments of n lists inside each other, under a key. */
+static void deep_call(char *out, const char *key, int n, bool text)
+{
+    const char *q = text ? "\"" : "", *k = text ? "\\\"" : "\"";
+
+    out += sprintf(
+        out,
+        "[{\"function\":{\"name\":\"g\"}},{\"function\":{\"name\":\"f\",\"arguments\":%s{%sa%s:"
+        "[1,{%s%s%s:",
+        q, k, k, k, key, k);
+    memset(out, '[', (size_t)n);
+    memset(out + n, ']', (size_t)n);
+    sprintf(out + 2 * n, "}]}%s}}]", q);
+}
+
+/* The field and the path, not the tools; whatever the names are made of. */
 static void deep_values_are_refused(void **s)
 {
-    char deep[600], *p = deep;
-    struct mdl_chat_msg m[2] = {msg("user", "x"), msg("assistant", NULL)};
+    static const struct {
+        const char *key, *what;
+        bool text;
+    } rows[] = {
+        {"b", "messages[1].tool_calls[1].function.arguments.a[1].b[0][0]", false},
+        {"b", "messages[1].tool_calls[1].function.arguments.a[1].b[0][0]", true},
+        {"\xc3\xa9", "messages[1].tool_calls[1].function.arguments.a[1].\xc3\xa9[0]", true},
+        {"0123456789012345678901234567890123456789\xc3\xa9",
+         "messages[1].tool_calls[1].function.arguments.a[1]."
+         "0123456789012345678901234567890123456789~"
+         "[0]",
+         false},
+        {"012345678901234567890123456789012345678\xc3\xa9\xc3\xa9",
+         "messages[1].tool_calls[1].function.arguments.a[1]."
+         "012345678901234567890123456789012345678~",
+         false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char deep[1200];
+        struct mdl_chat_msg m[2] = {msg("user", "x"), msg("assistant", NULL)};
+        struct rc_err e = RC_ERR_INIT;
+        struct mdl_ids out = {0};
+
+        deep_call(deep, rows[i].key, 100, rows[i].text);
+        m[1].tool_calls = deep;
+        m[1].n_tool_calls = strlen(deep);
+        assert_int_equal(mdl_chat(model, m, 2, OPEN(0), &out, &e), RC_INVALID);
+        assert_non_null(strstr(e.msg, "...: a value is nested deeper than 64"));
+        if (strncmp(e.what, rows[i].what, strlen(rows[i].what)) != 0 ||
+            strcmp(e.what + strlen(e.what) - 3, "...") != 0)
+            fail_msg("row %zu: '%s' is not in %s", i, e.what, rows[i].what);
+        assert_int_equal(e.item, 1);
+        mdl_ids_deinit(&out);
+    }
+}
+
+static void a_deep_declaration_names_its_tool(void **s)
+{
+    char tools[1400], *p = tools;
+    struct mdl_chat_msg m[1] = {msg("user", "x")};
     struct rc_err e = RC_ERR_INIT;
     struct mdl_ids out = {0};
-    int i;
+    struct mdl_chat_opts o = {.tools = tools};
 
-    p += sprintf(p, "[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":");
-    for (i = 0; i < 100; i++)
-        *p++ = '[';
-    for (i = 0; i < 100; i++)
-        *p++ = ']';
-    sprintf(p, "}}}]");
-    m[1].tool_calls = deep;
-    m[1].n_tool_calls = strlen(deep);
-    assert_int_equal(mdl_chat(model, m, 2, OPEN(0), &out, &e), RC_INVALID);
-    assert_non_null(strstr(e.msg, "nested deeper"));
+    p += sprintf(p, "[{\"function\":{\"name\":\"g\"}},{\"function\":{\"name\":\"f\",\"parameters\":"
+                    "{\"properties\":{\"a\":{\"type\":\"string\",\"enum\":");
+    memset(p, '[', 70);
+    memset(p + 70, ']', 70);
+    sprintf(p + 140, "}}}}}]");
+    o.n_tools = strlen(tools);
+    assert_int_equal(mdl_chat(model, m, 1, &o, &out, &e), RC_INVALID);
+    assert_string_equal(strndupa(e.what, 55),
+                        "tools[1].function.parameters.properties.a.enum[0][0][0]");
     mdl_ids_deinit(&out);
 }
 
@@ -295,6 +349,7 @@ int main(void)
         cmocka_unit_test(control_tokens_cannot_be_forged),
         cmocka_unit_test(what_is_not_a_conversation),
         cmocka_unit_test(deep_values_are_refused),
+        cmocka_unit_test(a_deep_declaration_names_its_tool),
         cmocka_unit_test(bad_text_names_its_message),
         cmocka_unit_test(bound_on_tokens),
         cmocka_unit_test(says_what_it_can),

@@ -3,6 +3,7 @@
 #include "mdl_test.h"
 
 #include "fail/be_fail.h"
+#include "mdl_build.h"
 
 static struct be_ctx *be;
 
@@ -632,6 +633,68 @@ static void a_file_that_shrinks_is_noticed(void **s)
     tdir_rm(dir);
 }
 
+/* Columns of a matrix of blocks: what is planned is what is taken, to the byte. */
+static void columns_of_blocks_are_counted_exactly(void **s)
+{
+    static const struct {
+        uint32_t col0, n_cols;
+        enum rc rc;
+    } rows[] = {{0, 64, RC_OK},           {0, 32, RC_OK},           {32, 32, RC_OK},
+                {96, 64, RC_UNSUPPORTED}, {16, 32, RC_UNSUPPORTED}, {0, 48, RC_UNSUPPORTED},
+                {0, 0, RC_UNSUPPORTED},   {128, 32, RC_UNSUPPORTED}};
+    enum { ROWS = 5, COLS = 128, BLOCK = 34 }; /* Q8_0 */
+    uint8_t data[ROWS * COLS / 32 * BLOCK];
+    const struct mdl_tensor *t;
+    struct mdl_file *f = NULL;
+    struct out o = {0};
+
+    gguf_head(&o, 3, 1, 1);
+    kv_str(&o, "general.architecture", "gemma3");
+    tensor_info(&o, "w", 2, COLS, ROWS, 8, 0);
+    pad(&o, 32);
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i % BLOCK == 1 ? 0x3C : i % BLOCK == 0 ? 0 : i * 7); /* scale 1 */
+    put(&o, data, sizeof(data));
+    need_ok(mdl_gguf_parse(&f, o.p, o.n, err));
+    t = mdl_file_find(f, "w");
+    assert_int_equal(t->n_bytes, sizeof(data));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int probe = 0; probe < 2; probe++) {
+            struct mdl_plan p = {.file = f, .be = probe ? NULL : be};
+            struct mdl_opts opts = {0};
+            struct be_weight *slot = NULL;
+            struct rc_err e = RC_ERR_INIT;
+            size_t row = rows[i].n_cols / 32 * BLOCK;
+            uint64_t kept;
+
+            assert_int_equal(mdl_plan_columns(&p, "w", BE_USE_LINEAR, ROWS, COLS, rows[i].col0,
+                                              rows[i].n_cols, &slot, &e),
+                             rows[i].rc);
+            if (rows[i].rc != RC_OK)
+                assert_non_null(strstr(e.msg, "no whole blocks of Q8_0 (32)"));
+            if (rows[i].rc == RC_OK) {
+                assert_int_equal(p.weight_bytes, ROWS * row);
+                assert_int_equal(p.n_params, ROWS * rows[i].n_cols);
+            }
+            if (rows[i].rc == RC_OK && !probe) {
+                struct be_stats before, after;
+
+                be_ctx_stats(be, &before);
+                need_ok(mdl_plan_build_weights(&p, &opts, err));
+                be_ctx_stats(be, &after);
+                kept = after.weight_bytes - before.weight_bytes; /* its own layout */
+                assert_int_equal(p.resident_bytes, kept + ROWS * row);
+                for (size_t r = 0; r < ROWS; r++)
+                    assert_memory_equal((uint8_t *)p.w[0].owned + r * row,
+                                        data + r * (COLS / 32 * BLOCK) + rows[i].col0 / 32 * BLOCK,
+                                        row);
+            }
+            mdl_plan_free(&p);
+        }
+    mdl_file_close(&f);
+    free(o.p);
+}
+
 /* A context keeps the scratch of the largest model it has held; after this, what a
  * failed opening leaves behind can be compared exactly. */
 static void warm(const char *dir)
@@ -650,6 +713,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs),
         cmocka_unit_test(broken_side_files),
+        cmocka_unit_test(columns_of_blocks_are_counted_exactly),
         cmocka_unit_test(every_missing_weight_is_named),
         cmocka_unit_test(a_wrong_shape_says_both),
         cmocka_unit_test(values_that_are_not_finite),

@@ -141,6 +141,46 @@ static void test_null_is_absent(void **state)
     assert_int_equal(fake_ticket(0)->frame->generate->n, 1);
 }
 
+static void test_speculation_is_asked_of_the_worker(void **state)
+{
+    static const struct {
+        const char *fields;
+        uint32_t mode, most;
+    } rows[] = {
+        {"", 0, 0},
+        {",\"speculation_policy\":null,\"speculative_k\":null,\"draft_model\":null", 0, 0},
+        {",\"speculation_policy\":\"auto\",\"speculative_k\":8", 0, 8},
+        {",\"speculation_policy\":\"off\"", 1, 0},
+        {",\"speculation_policy\":\"lookup\",\"speculative_k\":1", 2, 1},
+        {",\"speculation_policy\":\"mtp\"", 3, 0},
+        {",\"draft_model\":\"gemma\"", 0, 0}, /* the model itself: no wish */
+        {",\"draft_model\":\"assistant\"", 3, 0},
+        {",\"draft_model\":\"gemma/assistant\",\"speculative_k\":2", 3, 2},
+        {",\"draft_model\":\"assistant\",\"speculation_policy\":\"mtp\"", 3, 0},
+        {",\"draft_model\":\"assistant\",\"speculation_policy\":\"off\"", 1, 0},
+    };
+    char body[512];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int chat = 0; chat < 2; chat++) {
+            const Ipc__Generate *q;
+
+            fake_req_reset();
+            snprintf(body, sizeof(body), "{\"model\":\"gemma\",%s%s}",
+                     chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+                          : "\"prompt\":\"hi\"",
+                     rows[i].fields);
+            fake_post(chat ? "/v1/chat/completions" : "/v1/completions", body);
+            assert_false(T.req.done);
+            q = fake_ticket(T.fleet.n_tickets - 1)->frame->generate;
+            if (q->speculation != rows[i].mode || q->speculation_tokens != rows[i].most)
+                fail_msg("%s: mode %u, %u tokens", rows[i].fields, q->speculation,
+                         q->speculation_tokens);
+            T.req.abort_fn(T.req.abort_user);
+            T.req.done = true;
+        }
+}
+
 static void test_chat_refusals(void **state)
 {
     static const struct {
@@ -202,6 +242,19 @@ static void test_chat_refusals(void **state)
         {HI ",\"stream_options\":{\"include_usage\":1}}", 400, "INVALID_REQUEST",
          "stream_options.include_usage"},
         {HI ",\"timeout_ms\":-1}", 400, "INVALID_REQUEST", "timeout_ms"},
+        {HI ",\"speculation_policy\":\"force\"}", 400, "INVALID_REQUEST",
+         "field 'speculation_policy': got \\\"force\\\", expected one of auto|off|lookup|mtp"},
+        {HI ",\"speculative_k\":0}", 400, "INVALID_REQUEST",
+         "field 'speculative_k': got 0, expected an integer from 1 to 8"},
+        {HI ",\"speculative_k\":9}", 400, "INVALID_REQUEST", "speculative_k"},
+        {HI ",\"draft_model\":5}", 400, "INVALID_REQUEST", "draft_model"},
+        {HI ",\"draft_model\":\"\"}", 400, "INVALID_REQUEST", "draft_model"},
+        {HI ",\"draft_model\":\"org/minilm\"}", 400, "INVALID_REQUEST",
+         "field 'draft_model': got \\\"org/minilm\\\", expected \\\"assistant\\\""},
+        {HI ",\"draft_model\":\"org/minilm/assistant\"}", 400, "INVALID_REQUEST", "draft_model"},
+        {HI ",\"draft_model\":\"gemma.assistant\"}", 400, "INVALID_REQUEST", "draft_model"},
+        {HI ",\"draft_model\":\"assistant\",\"speculation_policy\":\"lookup\"}", 400,
+         "INVALID_REQUEST", "beside speculation_policy"},
         {"{\"model\":\"org/minilm\",\"messages\":[]}", 400, "INVALID_MODEL",
          "does not generate text"},
     };
@@ -568,6 +621,7 @@ int main(void)
         T_(test_chat_defaults),
         T_(test_chat_all_fields),
         T_(test_null_is_absent),
+        T_(test_speculation_is_asked_of_the_worker),
         T_(test_chat_refusals),
         T_(test_completions_prompts),
         T_(test_completions_refusals),

@@ -94,6 +94,9 @@ static void test_refusals(void **state)
         {HI ",\"background\":true}", "field 'background'"},
         {HI ",\"truncation\":\"auto\"}", "field 'truncation'"},
         {HI ",\"n\":2}", "field 'n'"},
+        {HI ",\"tools\":[" TOOL "],\"tool_choice\":\"required\",\"text\":{\"format\":{\"type\":"
+            "\"json_object\"}}}",
+         "field 'text.format': not supported beside a 'tool_choice'"},
         {HI ",\"tools\":[{\"type\":\"web_search\"}]}", "tools[0].type"},
         {HI ",\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"name\":\"g\"}}",
          "tool_choice.name"},
@@ -245,6 +248,30 @@ static void test_a_stream(void **state)
     free(text);
 }
 
+/* An item whose call is none stays, incomplete; its text is a message behind it. */
+static void test_a_void_call_in_a_stream(void **state)
+{
+    json_t *j;
+    char *last;
+
+    (void)state;
+    asked(HI ",\"stream\":true,\"tools\":[" TOOL "]}");
+    said("", "", "f", "{\"x\":", false, 0);
+    said_void("<|tool_call>call:f{x:,");
+    said("", "}", "", "", false, 0);
+    said("", "", "", "", false, 1);
+    fake_done(0, 10, 9, 0);
+    assert_non_null(strstr(fake_answer(), "\"type\":\"response.function_call_arguments.done\""));
+    assert_non_null(last = strstr(fake_answer(), "data: {\"type\":\"response.completed\""));
+    assert_non_null(j = json_loads(last + 6, JSON_DISABLE_EOF_CHECK, NULL));
+    last = json_dumps(json_object_get(json_object_get(j, "response"), "output"), JSON_COMPACT);
+    assert_non_null(strstr(last, "\"type\":\"function_call\",\"status\":\"incomplete\""));
+    assert_non_null(strstr(last, "\"arguments\":\"{\\\"x\\\":\""));
+    assert_non_null(strstr(last, "\"text\":\"<|tool_call>call:f{x:,}\""));
+    free(last);
+    json_decref(j);
+}
+
 static void test_an_answer_without_a_word(void **state)
 {
     json_t *j;
@@ -266,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_whole_response, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stream, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_void_call_in_a_stream, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_answer_without_a_word, setup, teardown),
     };
 

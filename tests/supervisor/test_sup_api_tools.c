@@ -46,6 +46,15 @@ static void test_what_the_worker_is_asked(void **state)
     assert_int_equal(q->tools.len, 0);
     assert_int_equal(q->tool_choice, 0);
     leave();
+    q = asked(HI
+              ",\"tools\":[" F("f") "],\"reasoning_effort\":\"low\",\"response_format\":{\"type\":"
+                                    "\"json_object\"}}");
+    assert_true(q->thinking && q->grammar_kind == 1 && q->tools.len > 0);
+    leave();
+    q = asked(HI
+              ",\"tools\":[" F("f") "],\"reasoning_effort\":\"low\",\"tool_choice\":\"required\"}");
+    assert_true(q->thinking && q->tool_choice == 1);
+    leave();
     assert_true(asked(HI ",\"reasoning_effort\":\"low\"}")->thinking);
     leave();
     assert_false(asked(HI ",\"reasoning_effort\":\"minimal\"}")->thinking);
@@ -86,9 +95,11 @@ static void test_refusals(void **state)
          "tool_choice.function.name"},
         {HI ",\"tools\":[" F("f") "],\"parallel_tool_calls\":1}", "INVALID_REQUEST",
          "parallel_tool_calls"},
-        {HI ",\"tools\":[" F("f") "],\"regex\":\"a\"}", "UNSUPPORTED_FEATURE", "field 'regex'"},
-        {HI ",\"reasoning_effort\":\"high\",\"response_format\":{\"type\":\"json_object\"}}",
-         "UNSUPPORTED_FEATURE", "beside thinking"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":\"required\",\"regex\":\"a\"}",
+         "UNSUPPORTED_FEATURE", "field 'regex': not supported beside a 'tool_choice'"},
+        {HI ",\"tools\":[" F("f") "],\"tool_choice\":" F("f") ",\"response_format\":{\"type\":"
+                                                              "\"json_object\"}}",
+         "UNSUPPORTED_FEATURE", "field 'response_format'"},
         {HI ",\"functions\":[{}]}", "UNSUPPORTED_FEATURE", "use 'tools'"},
         {TALK("{\"role\":\"tool\",\"content\":\"x\"}"), "INVALID_REQUEST",
          "messages[1].tool_call_id"},
@@ -168,10 +179,19 @@ static void test_broken_calls_stay_json(void **state)
     assert_null(strstr(fake_answer(), "lost"));
 }
 
+static void assert_in_order(const char *const *want)
+{
+    const char *p = fake_answer();
+
+    for (; *want; want++) {
+        if (!(p = strstr(p, *want)))
+            fail_msg("%s\nlacks, in this order: %s", fake_answer(), *want);
+        p += strlen(*want);
+    }
+}
+
 static void test_a_stream(void **state)
 {
-    const char *p;
-
     (void)state;
     asked(HI ",\"stream\":true,\"tools\":[" F("f") "]}");
     said("hm", "", "", "", false, 0);
@@ -180,25 +200,55 @@ static void test_a_stream(void **state)
     said("", "", "g", "{}", true, 0);
     said("", "", "", "", false, 3);
     fake_done(0, 10, 9, 0);
-    p = fake_answer();
-    for (const char *const *want =
-             (const char *const[]){
-                 "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
-                 "\"delta\":{\"reasoning_content\":\"hm\"}",
-                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_",
-                 "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]}",
-                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\":"
-                 "\"}}]}",
-                 "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]}",
-                 "\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"call_",
-                 "\"delta\":{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}",
-                 "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\"", "data: [DONE]",
-                 NULL};
-         *want; want++) {
-        if (!(p = strstr(p, *want)))
-            fail_msg("%s\nlacks, in this order: %s", fake_answer(), *want);
-        p += strlen(*want);
-    }
+    assert_in_order((const char *const[]){
+        "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+        "\"delta\":{\"reasoning_content\":\"hm\"}",
+        "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_",
+        "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]}",
+        "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\":"
+        "\"}}]}",
+        "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]}",
+        "\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"call_",
+        "\"delta\":{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}",
+        "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\"", "data: [DONE]", NULL});
+}
+
+/* What was sent of a call that is none stays, without its end; its text is content. */
+static void test_a_void_call_in_a_stream(void **state)
+{
+    (void)state;
+    asked(HI ",\"stream\":true,\"tools\":[" F("f") "]}");
+    said("", "", "f", "{\"a\":", false, 0);
+    said_void("<|tool_call>call:f{a:x");
+    said("", "}", "", "", false, 0);
+    said("", "", "g", "{}", true, 0);
+    said("", "", "", "", false, 3);
+    fake_done(0, 10, 9, 0);
+    assert_in_order((const char *const[]){
+        "\"name\":\"f\",\"arguments\":\"\"",
+        "{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\":\"}}",
+        "\"delta\":{\"content\":\"<|tool_call>call:f{a:x\"}", "\"delta\":{\"content\":\"}\"}",
+        "{\"index\":1,\"id\":\"call_", "{\"index\":1,\"function\":{\"arguments\":\"{}\"}}",
+        "\"finish_reason\":\"tool_calls\"", NULL});
+}
+
+/* Told whole there is nothing of it, though a worker gone wrong had sent it in pieces. */
+static void test_a_void_call_in_a_whole_answer(void **state)
+{
+    json_t *j, *m;
+
+    (void)state;
+    asked(HI ",\"tools\":[" F("f") "]}");
+    said("", "", "f", "{}", true, 0);
+    said("", "", "g", "{\"a\":", false, 0);
+    said_void("text");
+    said("", "", "", "", false, 3);
+    fake_done(0, 10, 9, 0);
+    j = message();
+    m = json_object_get(json_array_get(json_object_get(j, "choices"), 0), "message");
+    assert_int_equal(json_array_size(json_object_get(m, "tool_calls")), 1);
+    assert_string_equal(json_string_value(json_object_get(m, "content")), "text");
+    json_decref(j);
 }
 
 int main(void)
@@ -209,6 +259,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_whole_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_calls_stay_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stream, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_void_call_in_a_stream, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_void_call_in_a_whole_answer, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

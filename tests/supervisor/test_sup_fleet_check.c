@@ -256,6 +256,13 @@ static void thoughts_and_calls_are_of_those_who_can(void **s)
     call.arguments.data = (uint8_t *)"\xff";
     call.arguments.len = 1;
     ANSWER(DELTA, RC_FORMAT);
+    call.arguments.len = 0;
+    call.ended = call.broken = true; /* void calls are of streams alone */
+    ANSWER(DELTA, RC_FORMAT);
+    asked.stream = true;
+    ANSWER(DELTA, RC_OK);
+    call.ended = false;
+    ANSWER(DELTA, RC_FORMAT);
     delta.call = NULL;
     delta.finish = 4;
     ANSWER(DELTA, RC_FORMAT);

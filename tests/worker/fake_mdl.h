@@ -4,9 +4,9 @@
  * wanted row's logits are a function of what is read back through them (the
  * windowed class for the last tokens, the other for all). A wrong page, a page given
  * to two sequences or one released too early changes the answer.
- * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 16 + b the byte b, 272..
- * pieces of several bytes. Defining the whole of both headers here keeps the real ones out of the
- * link.
+ * Vocabulary: 1 <eos>, 2 <bos>, 3 .. 8 the marks of thoughts and calls, 9 the end of a turn, 16 + b
+ * the byte b, 272.. pieces of several bytes. Defining the whole of both headers here keeps the real
+ * ones out of the link.
  */
 #ifndef TEST_WORKER_FAKE_MDL_H
 #define TEST_WORKER_FAKE_MDL_H
@@ -20,6 +20,7 @@
 
 #define FAKE_VOCAB 300
 #define FAKE_EOS 1
+#define FAKE_EOT 9 /* ends an answer too */
 #define FAKE_BOS 2
 #define FAKE_BYTE(b) (16 + (int32_t)(unsigned char)(b))
 #define FAKE_PIECE0 272
@@ -43,12 +44,13 @@ struct mdl {
     uint32_t n_draft_calls, n_row_wrong;
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
-    bool fail_pass, fail_guard;
+    bool fail_pass, fail_guard, fail_fill;
     bool can_sample; /* a device that draws; gives back rows whose best id is give_back, -2: all */
     int32_t give_back; /* -1 = none */
     uint32_t n_out, n_draws, n_host_rows;
+    struct be_sample_row drawn; /* the last row drawn on the device */
     const struct mdl_tok_stop *stop;
-    uint32_t n_passes, n_rows, most_rows, most_prompt_rows_while_decoding;
+    uint32_t n_passes, n_rows, n_filled, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
 };
 
@@ -141,6 +143,23 @@ enum rc mdl_decode(struct mdl *m, const struct mdl_batch *b, const float **logit
     return RC_OK;
 }
 
+/* Rows of nobody's text: whoever reads them says something else. */
+enum rc mdl_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_seqs, uint32_t n_rows,
+                    struct rc_err *err)
+{
+    if (m->fail_fill || n_seqs != 1 || seqs->n_rows != n_rows || n_rows > m->batch_tokens)
+        return rc_fail(err, RC_INTERNAL, "%u rows to fill, %u sequences", n_rows, n_seqs);
+    m->n_filled += n_rows;
+    for (uint32_t p = seqs->pos0; p < seqs->pos0 + n_rows; p++)
+        for (uint32_t c = 0; c < m->geo.n_classes; c++)
+            m->cache[c][seqs->pages[c][p / FAKE_PAGE]][p % FAKE_PAGE] = -7;
+    return RC_OK;
+}
+uint64_t mdl_kv_read_bytes(const struct mdl *m, uint32_t pos)
+{
+    return 4ull * m->geo.n_classes * (pos + 1);
+}
+
 bool mdl_can_sample(const struct mdl *m)
 {
     return m->can_sample;
@@ -159,6 +178,7 @@ enum rc mdl_sample(struct mdl *m, const struct be_sample_row *rows, uint32_t n, 
         uint32_t rank = rows[i].temperature > 0 ? (uint32_t)(rows[i].u * (float)rows[i].top_k) : 0;
         bool bad = false;
 
+        m->drawn = rows[i];
         for (int v = 0; v < FAKE_VOCAB; v++)
             bad = bad || !isfinite(x[v]);
         for (int v = 0; v < FAKE_VOCAB; v++) {
@@ -286,9 +306,9 @@ enum rc mdl_guard(const struct mdl *m, struct rc_err *err)
 }
 const int32_t *mdl_eos(const struct mdl *m, size_t *n)
 {
-    static const int32_t eos[] = {FAKE_EOS};
+    static const int32_t eos[] = {FAKE_EOS, FAKE_EOT};
     (void)m;
-    *n = 1;
+    *n = 2;
     return eos;
 }
 enum rc mdl_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,

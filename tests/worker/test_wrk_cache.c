@@ -385,6 +385,46 @@ static void a_small_pool_parks_and_everybody_ends(void **st)
     }
 }
 
+/* A sequence that is parked where a page ends has all its rows in the cache: it goes on with
+ * its last token, and nothing is computed again. One row more or less is another page. */
+static void parked_at_every_place_of_a_page(void **st)
+{
+    (void)st;
+    for (uint32_t k = 0; k < FAKE_PAGE; k++) {
+        struct mdl *m = fake_new(2048, 2, 64);
+        struct ask q[2] = {ask_of(1, 0, 1, 40, 540), ask_of(2, 0, 2, 300, 300)};
+        struct rig *r;
+        struct wrk_seq *elder, *young;
+
+        m->geo.cls[1].n_pages = 69; /* all that the elder may need does not fit beside the other */
+        r = rig_new(m, UINT64_MAX);
+        elder = &r->e->seq[0];
+        young = &r->e->seq[1];
+        q[1].temperature = k % 2 ? 0.7f : 0;
+        submit(r, 1, &q[0]);
+        step(r);
+        submit(r, 2, &q[1]);
+        do
+            step(r);
+        while (young->n_new < 2 || young->pos % FAKE_PAGE != k);
+        assert_int_equal(r->e->n_parked, 0);
+        wrk_seq_grow(r->e, elder, 600);
+        assert_true(young->parked && !elder->parked);
+        assert_int_equal(young->n_fill % FAKE_PAGE, k);
+        while (young->parked) /* until the elder ends */
+            step(r);
+        /* the step that gave it pages has also run: the last page's rest was computed again,
+         * and where there was none the token behind it was fed at once */
+        assert_int_equal(young->pos, young->n_fill + (k == 0));
+        assert_true(young->decoding);
+        run(r);
+        assert_int_equal(r->e->n_parked, 1);
+        equals_cold(r, 1, &q[0]);
+        equals_cold(r, 2, &q[1]);
+        rig_free(r);
+    }
+}
+
 static void a_budget_that_falls_is_heeded_at_once(void **st)
 {
     struct rig *r = rig_new(fake_new(1024, 4, 64), UINT64_MAX);
@@ -662,6 +702,7 @@ int main(void)
         cmocka_unit_test(a_prefix_that_many_want_is_computed_once),
         cmocka_unit_test(who_waits_for_a_cancelled_one_goes_on_alone),
         cmocka_unit_test(a_small_pool_parks_and_everybody_ends),
+        cmocka_unit_test(parked_at_every_place_of_a_page),
         cmocka_unit_test(a_budget_that_falls_is_heeded_at_once),
         cmocka_unit_test(echo_with_log_probabilities_computes_every_row),
         cmocka_unit_test(random_conversations_equal_cold_ones),

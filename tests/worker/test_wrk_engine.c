@@ -307,6 +307,7 @@ static void text_ends_as_it_should(void **state)
         bool ignore_eos;
     } cases[] = {
         {"end of answer", "ab|cd|<eos>", {0}, "abcd", 50, 1, 3, false},
+        {"the other end of an answer", "ab|cd|<eot>", {0}, "abcd", 50, 1, 3, false},
         {"length", "ab|cd|ef|gh", {0}, "abcdef", 3, 2, 3, false},
         {"stop inside a piece", "ab|cSTOPd|e", {"STOP"}, "abc", 50, 1, 2, false},
         {"stop over three pieces", "a|S|TO|Pz|q", {"STOP"}, "a", 50, 1, 4, false},
@@ -340,6 +341,7 @@ static void text_ends_as_it_should(void **state)
          3,
          false},
         {"ignored end", "a|<eos>|b|c", {0}, "abc", 4, 2, 4, true},
+        {"both ignored", "a|<eot>|<eos>|c", {0}, "ac", 4, 2, 4, true},
         {"stop at once", "STOP|x", {"STOP"}, "", 50, 1, 1, false},
     };
 
@@ -364,6 +366,8 @@ static void text_ends_as_it_should(void **state)
             for (char *s = strtok_r(p, "|", &save); s != NULL; s = strtok_r(NULL, "|", &save)) {
                 if (strcmp(s, "<eos>") == 0) {
                     script[n++] = FAKE_EOS;
+                } else if (strcmp(s, "<eot>") == 0) {
+                    script[n++] = FAKE_EOT;
                 } else {
                     m->tok.piece[piece] = s;
                     script[n++] = FAKE_PIECE0 + (int32_t)piece++;

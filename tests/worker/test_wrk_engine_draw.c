@@ -165,7 +165,7 @@ static bool only(const struct choice *c, const char *letters)
 }
 
 /* The same bytes alone, in company and on a device, where a grammar's rows are the
- * host's; whole unless they were cut. */
+ * host's unless they are greedy; whole unless they were cut. */
 static void grammars_hold_alone_and_in_company(void **state)
 {
     static const struct {
@@ -230,6 +230,43 @@ static void grammars_hold_alone_and_in_company(void **state)
     rig_free(&device);
 }
 
+/* The device's largest is the grammar's where that allows it; else the host looks again. */
+static void a_greedy_grammar_is_drawn_on_the_device(void **state)
+{
+    static const struct {
+        const char *regex;
+        uint32_t least, most; /* rows that the host looks at */
+    } rows[] = {{".*", 0, 5}, {"[a-mA-M0-9 ]*", 5, 35}, {"#*", 40, 40}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rig host = rig_new(fake_new(600, 8, 64), 64), device = rig_new(drawing(-1), 64);
+        struct gen g = {.prompt = long_text(20, 3),
+                        .max_tokens = 40,
+                        .ids = true,
+                        .grammar_kind = WRK_GR_REGEX,
+                        .grammar = rows[i].regex};
+        const struct choice *a, *b;
+
+        assert_int_equal(generate(&host, 1, &g), RC_OK);
+        assert_int_equal(generate(&device, 1, &g), RC_OK);
+        run(&host);
+        run(&device);
+        a = &host.a[1].c[0];
+        b = &device.a[1].c[0];
+        assert_string_equal(b->text, a->text);
+        assert_int_equal(b->n_ids, a->n_ids);
+        assert_memory_equal(b->ids, a->ids, a->n_ids * sizeof(int32_t));
+        assert_int_equal(a->n_ids, 40);
+        assert_int_equal(device.m->n_draws, b->n_ids);
+        if (device.m->n_host_rows < rows[i].least || device.m->n_host_rows > rows[i].most)
+            fail_msg("%s: %u tokens, %u looked at by the host", rows[i].regex, b->n_ids,
+                     device.m->n_host_rows);
+        rig_free(&host);
+        rig_free(&device);
+    }
+}
+
 static void bad_grammars_fail_their_task_alone(void **state)
 {
     struct rig r = rig_new(fake_new(200, 4, 64), 64);
@@ -275,6 +312,7 @@ int main(void)
         cmocka_unit_test(a_bad_row_on_the_device_ends_its_task_alone),
         cmocka_unit_test(a_lost_device_ends_the_worker_not_the_tasks),
         cmocka_unit_test(grammars_hold_alone_and_in_company),
+        cmocka_unit_test(a_greedy_grammar_is_drawn_on_the_device),
         cmocka_unit_test(bad_grammars_fail_their_task_alone),
     };
 

@@ -123,7 +123,8 @@ static void what_does_not_fit_is_left_out(void **state)
                                        "((a|b)*a(a|b){300}|(b|a)*b(b|a){299})+",
                                        "((a|aa|b|ab)(a|b|ba)?){5,3000}c"};
     struct gr_rig r = gr_rig_new();
-    uint64_t seed = 11;
+    uint64_t seed = 11, before;
+    unsigned n_cut = 0;
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -135,7 +136,11 @@ static void what_does_not_fit_is_left_out(void **state)
         for (int step = 0; step < 900; step++) {
             int32_t pick = gr_random(&seed) % 2 != 0 ? GR_BYTE('a') : GR_BYTE('b');
 
+            before = wrk_gr_stats_get(r.s).masks_cut;
             assert_int_equal(wrk_gr_run_mask(&run, &m, NULL), RC_OK);
+            n_cut += m.cut;
+            if (wrk_gr_stats_get(r.s).masks_cut > before) /* else it is one that was kept */
+                assert_true(m.cut);
             for (int32_t t = 1; t < (int32_t)GR_VOCAB; t++) {
                 size_t n;
                 const char *s = gr_bytes(NULL, t, &n);
@@ -153,6 +158,7 @@ static void what_does_not_fit_is_left_out(void **state)
         wrk_gr_run_deinit(&run);
         wrk_gr_release(r.s, &h);
     }
+    assert_true(n_cut > 0 && n_cut >= wrk_gr_stats_get(r.s).masks_cut);
     gr_rig_free(&r);
 }
 

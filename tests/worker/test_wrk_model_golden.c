@@ -483,10 +483,12 @@ static void what_is_no_model_is_told_and_ends_well(void **state)
 
 static void bench_prints_its_numbers(void **state)
 {
-    static const char *const keys[] = {"load_ms", "prefill_tok_s", "decode_tok_s", "threads",
-                                       "hot_allocs"};
+    static const char *const keys[] = {
+        "load_ms", "prefill_tok_s", "decode_tok_s", "decode_step_cpu_ms", "threads", "hot_allocs"};
     char out[4096];
-    FILE *f = popen(EXE " --bench " GEMMA " --prompt 40 --gen 8 --seqs 2 --runs 2", "r");
+    FILE *f =
+        popen(EXE " --bench " GEMMA " --only prompt,decode --prompt 40 --gen 8 --seqs 2 --runs 2",
+              "r");
     size_t n;
     json_t *o;
 
@@ -500,6 +502,7 @@ static void bench_prints_its_numbers(void **state)
         assert_true(json_is_number(json_object_get(o, keys[i])));
     assert_int_equal(json_array_size(json_object_get(o, "decode_tok_s_runs")), 2);
     assert_int_equal(json_integer_value(json_object_get(o, "hot_allocs")), 0);
+    assert_true(json_integer_value(json_object_get(o, "kv_read_bytes")) > 0);
     json_decref(o);
 }
 

@@ -19,7 +19,8 @@
 struct heard {
     char text[4096], think[4096], calls[4096];
     size_t n_text, n_think, n_calls;
-    uint32_t n_probs, n_tokens, n_deltas, think_tokens, finish;
+    uint32_t n_probs, n_tokens, n_deltas, n_parts, think_tokens, finish;
+    bool in_call; /* its parts come, and no text between them */
 };
 
 static void take(char *to, size_t *n, const ProtobufCBinaryData *b)
@@ -46,7 +47,12 @@ static void read_all(int fd, struct heard *h)
         assert_int_equal(h->finish, 0);
         take(h->think, &h->n_think, &d->reasoning);
         take(h->text, &h->n_text, &d->text);
+        assert_false(h->in_call && d->text.len > 0 && !(d->call != NULL && d->call->broken));
         if (d->call != NULL) {
+            h->n_parts++;
+            assert_true((d->call->name.len > 0) != h->in_call);
+            h->in_call = !d->call->ended;
+            assert_true(d->call->ended || !d->call->broken);
             if (d->call->name.len > 0) {
                 ProtobufCBinaryData b = {0, (uint8_t *)head};
 
@@ -56,7 +62,8 @@ static void read_all(int fd, struct heard *h)
             take(h->calls, &h->n_calls, &d->call->name);
             take(h->calls, &h->n_calls, &d->call->arguments);
             if (d->call->ended)
-                take(h->calls, &h->n_calls, &(ProtobufCBinaryData){1, (uint8_t *)";"});
+                take(h->calls, &h->n_calls,
+                     &(ProtobufCBinaryData){1, (uint8_t *)(d->call->broken ? "!" : ";")});
         }
         h->n_probs += (uint32_t)d->n_probs;
         h->n_tokens += (uint32_t)d->n_tokens;
@@ -71,6 +78,7 @@ static const struct kase {
     const char *name, *said, *stop, *text, *think, *calls;
     uint32_t end, finish, think_tokens; /* end: as the engine says; finish: as it is told */
     bool one_call;
+    const char *streamed; /* the calls of a stream, if others: ! ends a void one */
 } cases[] = {
     {"text", "ab", NULL, "ab", "", "", 1, 1, 0, false},
     {"a thought and text", CH "thought\nhm\n" CE "ab", NULL, "ab", "hm", "", 1, 1, 13, false},
@@ -81,10 +89,15 @@ static const struct kase {
     {"a call, then the limit", TC "call:f{}" TE "a", NULL, "a", "", "#0 f{};", 2, 2, 0, false},
     {"only one call", "ok" TC "call:f{}" TE TC "call:g{}" TE, NULL, "ok", "", "#0 f{};", 1, 3, 0,
      true},
-    {"a call cut off is text", TC "call:f{a:" Q, NULL, "<|tool_call>call:f{a:<|\"|>", "", "", 2, 2,
-     0, false},
+    {"a call cut off is text", TC "call:f{a:" Q "x", NULL, "<|tool_call>call:f{a:<|\"|>x", "", "",
+     2, 2, 0, false, "#0 f{\"a\":\"x!"},
+    {"a call cut off in its head", TC "call:", NULL, "<|tool_call>call:", "", "", 2, 2, 0, false},
+    {"a good call behind a void one", TC "call:f{a:,}" TE TC "call:g{}" TE, NULL,
+     "<|tool_call>call:f{a:,}<tool_call|>", "", "#0 g{};", 1, 3, 0, false, "#0 f{\"a\":!#1 g{};"},
+    {"a stop behind a void call", "o" TC "call:f{,STOP", "STOP", "o<|tool_call>call:f{,", "", "", 1,
+     1, 0, false, "#0 f{!"},
     {"malformed is text", TC "call:f{" TE "x", NULL, "<|tool_call>call:f{<tool_call|>x", "", "", 1,
-     1, 0, false},
+     1, 0, false, "#0 f{!"},
     {"a stop in a thought is none", CH "thought\naSTOPb" CE "c", "STOP", "c", "aSTOPb", "", 1, 1,
      16, false},
     {"a stop in a call is none", TC "call:f{a:" Q "STOP" Q "}" TE, "STOP", "", "",
@@ -94,6 +107,10 @@ static const struct kase {
      "h", "", 1, 1, 11, false},
     {"a stop that does not complete", "aST" TC "call:f{}" TE, "STOP", "aST", "", "#0 f{};", 1, 3, 0,
      true},
+    {"a stop does not reach over a call", "aST" TC "call:f{}" TE "OPb", "STOP", "aSTOPb", "",
+     "#0 f{};", 1, 3, 0, false},
+    {"a stop does not reach over a void call", "aST" TC "call:f{]" TE "STOPb", "STOP",
+     "aST<|tool_call>call:f{]<tool_call|>", "", "", 1, 1, 0, false, "#0 f{!"},
     {"a stop in what is given back", TC "call:STOP" TE "x", "STOP", "<|tool_call>call:", "", "", 1,
      1, 0, false},
     {"a character cut by a mark", "a\xc3" CH "thought\n\xc3" CE "b", NULL,
@@ -155,11 +172,12 @@ static void streamed_and_gathered_are_alike(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (int how = 0; how < 4; how++) {
             const struct kase *k = &cases[i];
+            const char *calls = how & 1 && k->streamed != NULL ? k->streamed : k->calls;
             struct heard h;
 
             hear(k, how & 1, how & 2, &h);
             if (strcmp(h.text, k->text) != 0 || strcmp(h.think, k->think) != 0 ||
-                strcmp(h.calls, k->calls) != 0)
+                strcmp(h.calls, calls) != 0)
                 fail_msg("%s (%d): text '%s' thought '%s' calls '%s'", k->name, how, h.text,
                          h.think, h.calls);
             if (h.finish != k->finish || h.think_tokens != k->think_tokens)
@@ -169,10 +187,26 @@ static void streamed_and_gathered_are_alike(void **state)
         }
 }
 
+/* A stream tells a call while it is written, and not before. */
+static void a_call_is_told_as_it_comes(void **state)
+{
+    static const struct kase k = {"a call", TC "call:f{a:" Q "abcdefgh" Q ",b:[1,22]}" TE,
+                                  .end = 1};
+    struct heard h;
+
+    (void)state;
+    hear(&k, true, false, &h);
+    assert_string_equal(h.calls, "#0 f{\"a\":\"abcdefgh\",\"b\":[1,22]};");
+    assert_int_equal(h.n_parts, 20); /* all but the head, digits and the brace that ends it */
+    hear(&k, false, false, &h);
+    assert_int_equal(h.n_parts, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streamed_and_gathered_are_alike),
+        cmocka_unit_test(a_call_is_told_as_it_comes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

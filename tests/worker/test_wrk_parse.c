@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <jansson.h>
 
+#include "ipc.h"
 #include "mdl_tok.h"
+#include "worker/call_ref.h"
 #include "worker/marks.h"
 #include "wrk_parse.h"
 
@@ -24,7 +27,7 @@ int32_t mdl_tok_find(const struct mdl_tok *t, const char *piece, size_t n)
 }
 
 struct heard {
-    char all[4096]; /* T{text} H{thought} C{name|json} in order, like kinds joined */
+    char all[4096]; /* T{text} H{thought} C{name|json} in order, like kinds joined; ! a void call */
     size_t n;
     char kind;
     bool full; /* no room for calls */
@@ -52,11 +55,7 @@ static void on_thought(void *u, const char *s, size_t n)
 {
     add(u, 'H', s, n);
 }
-static void on_json(void *u, const char *s, size_t n)
-{
-    add(u, 'C', s, n);
-}
-static bool on_call(void *u, const char *name, size_t n_name, const char *body, size_t n)
+static bool on_call(void *u, const char *name, size_t n)
 {
     struct heard *h = u;
 
@@ -64,11 +63,24 @@ static bool on_call(void *u, const char *name, size_t n_name, const char *body, 
         return false;
     if (h->kind == 'C')
         h->kind = 'x'; /* the next call stands apart */
-    add(h, 'C', name, n_name);
+    add(h, 'C', name, n);
     add(h, 'C', "|", 1);
-    assert_true(wrk_call_json(body, n, on_json, h) > 0);
     return true;
 }
+static void on_args(void *u, const char *s, size_t n)
+{
+    assert_true(ipc_utf8_valid(s, n));
+    add(u, 'C', s, n);
+}
+static void on_called(void *u, bool whole)
+{
+    if (!whole)
+        add(u, 'C', "!", 1);
+}
+#define OUT(h)                                                \
+    {                                                         \
+        (h), on_text, on_thought, on_call, on_args, on_called \
+    }
 
 static const struct kase {
     const char *name, *said, *heard;
@@ -102,23 +114,34 @@ static const struct kase {
      WRK_MARK_NONE},
     {"a call that only the end of the answer ends", TC "call:f{a:1}", "C{f|{\"a\":1}}",
      WRK_MARK_NONE},
-    {"a call that is cut off is text", TC "call:f{a:" Q "x", "T{<|tool_call>call:f{a:<|\"|>x}",
-     WRK_MARK_NONE},
+    {"a call that is cut off is text", TC "call:f{a:" Q "x",
+     "C{f|{\"a\":\"x!}T{<|tool_call>call:f{a:<|\"|>x}", WRK_MARK_NONE},
     {"malformed: no brace", TC "call:f" TE "!", "T{<|tool_call>call:f<tool_call|>!}",
      WRK_MARK_NONE},
-    {"malformed: a bare word", TC "call:f{a:x}" TE, "T{<|tool_call>call:f{a:x}<tool_call|>}",
-     WRK_MARK_NONE},
-    {"malformed: a comma too many", TC "call:f{a:1,}" TE, "T{<|tool_call>call:f{a:1,}<tool_call|>}",
-     WRK_MARK_NONE},
+    {"malformed: a bare word", TC "call:f{a:x}" TE,
+     "C{f|{\"a\":!}T{<|tool_call>call:f{a:x}<tool_call|>}", WRK_MARK_NONE},
+    {"malformed: a comma too many", TC "call:f{a:1,}" TE,
+     "C{f|{\"a\":1,!}T{<|tool_call>call:f{a:1,}<tool_call|>}", WRK_MARK_NONE},
     {"malformed: a number JSON has not", TC "call:f{a:01}" TE,
-     "T{<|tool_call>call:f{a:01}<tool_call|>}", WRK_MARK_NONE},
-    {"malformed: bytes behind the brace", TC "call:f{}x" TE, "T{<|tool_call>call:f{}x<tool_call|>}",
-     WRK_MARK_NONE},
-    {"malformed: closed twice", TC "call:f{a:[1]]}" TE, "T{<|tool_call>call:f{a:[1]]}<tool_call|>}",
-     WRK_MARK_NONE},
+     "C{f|{\"a\":!}T{<|tool_call>call:f{a:01}<tool_call|>}", WRK_MARK_NONE},
+    {"malformed: bytes behind the brace", TC "call:f{}x" TE,
+     "C{f|{!}T{<|tool_call>call:f{}x<tool_call|>}", WRK_MARK_NONE},
+    {"malformed: closed twice", TC "call:f{a:[1]]}" TE,
+     "C{f|{\"a\":[1]!}T{<|tool_call>call:f{a:[1]]}<tool_call|>}", WRK_MARK_NONE},
     {"malformed, begun by the prompt", "kall" TE, "T{kall<tool_call|>}", WRK_MARK_CALL},
     {"a name with a blank", TC "call:f g{}" TE, "T{<|tool_call>call:f g{}<tool_call|>}",
      WRK_MARK_NONE},
+    {"a void call, then a good one", TC "call:f{a:[}" TE TC "call:f{b:2}" TE,
+     "C{f|{\"a\":[!}T{<|tool_call>call:f{a:[}<tool_call|>}C{f|{\"b\":2}}", WRK_MARK_NONE},
+    {"a void call, begun by the prompt", "call:f{a:" Q "\n",
+     "C{f|{\"a\":\"\\n!}T{call:f{a:<|\"|>\n}", WRK_MARK_CALL},
+    {"blanks inside a bare key are its own, those behind it are not", TC "call:f{ a  b\t:1}" TE,
+     "C{f|{\"a  b\":1}}", WRK_MARK_NONE},
+    {"characters of many bytes",
+     TC "call:f{\xe6\x97\xa5:" Q "\xf0\x9f\x98\x80\"\xe6\x9c\xac" Q "}" TE,
+     "C{f|{\"\xe6\x97\xa5\":\"\xf0\x9f\x98\x80\\\"\xe6\x9c\xac\"}}", WRK_MARK_NONE},
+    {"a quote inside a bare key", TC "call:f{a" Q "b:1}" TE,
+     "C{f|{\"a!}T{<|tool_call>call:f{a<|\"|>b:1}<tool_call|>}", WRK_MARK_NONE},
     {"a call inside a thought ends it", CH "thought\nh" TC "call:f{}" TE "x", "H{h}C{f|{}}T{x}",
      WRK_MARK_NONE},
     {"marks out of place are dropped", "a" CE "b" TE "c" Q "d" TR "e", "T{abcde}", WRK_MARK_NONE},
@@ -128,7 +151,7 @@ static const struct kase {
 
 static void begin(struct wrk_parse *p, struct wrk_talk *talk, struct heard *h, enum wrk_mark within)
 {
-    const struct wrk_parse_out out = {h, on_text, on_thought, on_call};
+    const struct wrk_parse_out out = OUT(h);
 
     memset(h, 0, sizeof(*h));
     *talk = (struct wrk_talk){.think = true, .calls = true, .within = within};
@@ -144,7 +167,7 @@ static void finish(struct wrk_parse *p, struct heard *h)
         strcpy(h->all + h->n, "}");
 }
 
-/* Feeds a script; a cut behind every byte whose bit of mask is set. */
+/* Feeds a script; a cut behind every character whose last byte's bit of mask is set. */
 static void feed(struct wrk_parse *p, const char *s, uint64_t mask)
 {
     size_t n = strlen(s), from = 0;
@@ -159,7 +182,7 @@ static void feed(struct wrk_parse *p, const char *s, uint64_t mask)
             assert_int_not_equal(m, WRK_MARK_NONE);
             wrk_parse_mark(p, m);
             from = ++i + 1;
-        } else if (mask >> (i % 64) & 1) {
+        } else if (mask >> (i % 64) & 1 && ((unsigned char)s[i + 1] & 0xc0) != 0x80) {
             wrk_parse_bytes(p, s + from, i + 1 - from);
             from = i + 1;
         }
@@ -212,7 +235,7 @@ static void depth_is_bounded(void **state)
         begin(&p, &talk, &h, WRK_MARK_NONE);
         feed(&p, said, 0);
         finish(&p, &h);
-        assert_int_equal(h.all[0], depth < WRK_CALL_DEPTH ? 'C' : 'T');
+        assert_int_equal(strstr(h.all, "!}T{") == NULL, depth < WRK_CALL_DEPTH);
     }
 }
 
@@ -221,11 +244,19 @@ static void count_text(void *u, const char *s, size_t n)
     (void)s;
     *(size_t *)u += n;
 }
-static bool never(void *u, const char *name, size_t n_name, const char *body, size_t n)
+static bool count_call(void *u, const char *name, size_t n)
 {
-    (void)u, (void)name, (void)n_name, (void)body, (void)n;
-    fail_msg("a call was told");
+    (void)u, (void)name, (void)n;
     return true;
+}
+static void ignore_args(void *u, const char *s, size_t n)
+{
+    (void)u, (void)s, (void)n;
+}
+static void never_whole(void *u, bool whole)
+{
+    (void)u;
+    assert_false(whole);
 }
 
 static void a_call_too_long_loses_no_byte(void **state)
@@ -233,7 +264,8 @@ static void a_call_too_long_loses_no_byte(void **state)
     static char chunk[4096];
     struct wrk_talk talk = {.think = true, .calls = true, .within = WRK_MARK_NONE};
     size_t got = 0, sent = 0;
-    const struct wrk_parse_out out = {&got, count_text, count_text, never};
+    const struct wrk_parse_out out = {&got,       count_text,  count_text,
+                                      count_call, ignore_args, never_whole};
     struct wrk_parse p;
     (void)state;
 
@@ -263,6 +295,7 @@ static void calls_beyond_the_limit_are_text(void **state)
     for (unsigned i = 0; i <= WRK_CALLS_MAX; i++)
         feed(&p, TC "call:f{}" TE, 0);
     assert_int_equal(p.n_calls, WRK_CALLS_MAX);
+    assert_int_equal(p.n_whole, WRK_CALLS_MAX);
     finish(&p, &h);
     assert_non_null(strstr(h.all, "T{<|tool_call>call:f{}<tool_call|>}"));
 
@@ -271,6 +304,66 @@ static void calls_beyond_the_limit_are_text(void **state)
     feed(&p, TC "call:f{}" TE, 0);
     finish(&p, &h);
     assert_string_equal(h.all, "T{<|tool_call>call:f{}<tool_call|>}");
+}
+
+static void collect(void *u, const char *s, size_t n)
+{
+    add(u, 'J', s, n);
+}
+
+/* Bodies made of the syntax's own pieces, right and wrong: what is told in pieces is what
+ * the whole says, and a void call's arguments never are a whole object. */
+static void pieces_are_the_whole(void **state)
+{
+    static const char *const parts[] = {"a",  ":",   ",", "{",      "}",         "[",    "]",
+                                        " ",  "\n",  "1", "-2.5e3", Q "x\"\n" Q, "true", "null",
+                                        "a:", "a:1", Q,   "0",      "{a:",       "[1"};
+    uint32_t seed = 7, n_whole = 0, n_void = 0;
+    (void)state;
+
+    for (unsigned turn = 0; turn < 30000; turn++) {
+        char said[512] = "call:f{", raw[512];
+        size_t name, n_name, body = 0, n_body = 0, n = 0;
+        struct heard h, ref = {.n = 0};
+        struct wrk_talk talk;
+        struct wrk_parse p;
+        bool whole;
+
+        for (unsigned k = seed >> 16 & 7; k-- > 0;) {
+            seed = seed * 1664525u + 1013904223u;
+            strcat(said, parts[(seed >> 16) % (sizeof(parts) / sizeof(parts[0]))]);
+        }
+        seed = seed * 1664525u + 1013904223u;
+        strcat(said, "}");
+        for (const char *s = said; *s != '\0'; s++)
+            raw[n++] = *s == '\1' ? (s++, (char)(WRK_MARK_BYTE + WRK_MARK_QUOTE)) : *s;
+        whole = call_ref_split(raw, n, &name, &n_name, &body, &n_body) &&
+                call_ref_json(raw + body, n_body, NULL, NULL) > 0;
+        begin(&p, &talk, &h, WRK_MARK_CALL);
+        feed(&p, said, seed & 1 ? UINT64_MAX : seed);
+        wrk_parse_mark(&p, WRK_MARK_CALL_END);
+        finish(&p, &h);
+        if (whole) {
+            n_whole++;
+            call_ref_json(raw + body, n_body, collect, &ref);
+            assert_memory_equal(h.all, "C{f|", 4);
+            assert_string_equal(h.all + 4, strcat(ref.all + 2, "}"));
+        } else {
+            char *told = strstr(h.all, "!}T{");
+            json_t *j;
+
+            n_void++;
+            assert_non_null(strstr(h.all, "T{call:f{"));
+            assert_memory_equal(h.all + strlen(h.all) - 13, "<tool_call|>}", 13);
+            if (told != NULL) {
+                *told = '\0';
+                assert_memory_equal(h.all, "C{f|", 4);
+                assert_null(j = json_loads(h.all + 4, 0, NULL));
+                json_decref(j);
+            }
+        }
+    }
+    assert_true(n_whole > 1000 && n_void > 1000);
 }
 
 static void only_what_was_asked_is_told_apart(void **state)
@@ -299,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_call_too_long_loses_no_byte),
         cmocka_unit_test(calls_beyond_the_limit_are_text),
         cmocka_unit_test(only_what_was_asked_is_told_apart),
+        cmocka_unit_test(pieces_are_the_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

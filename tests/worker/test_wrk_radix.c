@@ -288,7 +288,7 @@ static void random_round(uint32_t round)
             wrk_radix_set_budget(&x->r, below(3) == 0 ? UINT64_MAX : below(60000));
         if (x->r.budget_bytes != UINT64_MAX && x->r.used_bytes > x->r.budget_bytes) {
             /* only what is in use may stand above it, and what hangs below that */
-            assert_true(wrk_pages_cached_bytes(&x->p, true) > 0);
+            assert_true(wrk_pages_cached_held_bytes(&x->p) > 0);
         }
         check_books(x);
     }

@@ -307,6 +307,48 @@ static void bias_and_penalties_move_tokens(void **state)
     }
 }
 
+/* Two tokens, of which the first was said once; the second wins when the first falls below. */
+static void penalties_come_behind_the_bias_and_know_the_sign(void **state)
+{
+    static const struct {
+        const char *name;
+        float x0, x1, bias, rep, freq, pres;
+        int32_t want;
+    } cases[] = {
+        {"below zero a repeat is multiplied: -1 * 2", -1, -1.5f, 0, 2, 0, 0, 1},
+        {"and a penalty below 1 lifts it: -1 * 0.5", -1, -0.6f, 0, 0.5f, 0, 0, 0},
+        {"above zero it lifts too: 1 / 0.5", 1, 1.9f, 0, 0.5f, 0, 0, 0},
+        {"the bias is part of what is penalised: (10 - 12) * 2 = -4", 10, -5, -12, 2, 0, 0, 0},
+        {"the same from below: (-1 + 9) / 2 = 4", -1, 5, 9, 2, 0, 0, 1},
+        {"frequency behind repetition: 8 / 2 - 1 = 3", 8, 3.2f, 0, 2, 1, 0, 1},
+        {"presence behind repetition: 8 / 2 - 1 = 3", 8, 2.8f, 0, 2, 0, 1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const float x[2] = {cases[i].x0, cases[i].x1};
+        struct wrk_bias b = {0, cases[i].bias};
+        struct wrk_sampling p = greedy;
+        struct wrk_counts counts = {0};
+        struct wrk_sampler sm;
+        int32_t t = -1;
+
+        p.repetition_penalty = cases[i].rep;
+        p.frequency_penalty = cases[i].freq;
+        p.presence_penalty = cases[i].pres;
+        p.bias = &b;
+        p.n_bias = 1;
+        assert_int_equal(wrk_counts_init(&counts, 2, NULL), RC_OK);
+        wrk_counts_add(&counts, 0, true);
+        assert_int_equal(wrk_sampler_init(&sm, 2, NULL), RC_OK);
+        assert_int_equal(wrk_sample(&sm, x, &p, &counts, NULL, &t, NULL), RC_OK);
+        if (t != cases[i].want)
+            fail_msg("%s: %d, expected %d", cases[i].name, t, cases[i].want);
+        wrk_sampler_deinit(&sm);
+        wrk_counts_deinit(&counts);
+    }
+}
+
 static void counts_hold_all_distinct_tokens(void **state)
 {
     struct wrk_counts c = {0};
@@ -484,6 +526,7 @@ int main(void)
         cmocka_unit_test(frequencies_follow_the_distribution),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),
         cmocka_unit_test(bias_and_penalties_move_tokens),
+        cmocka_unit_test(penalties_come_behind_the_bias_and_know_the_sign),
         cmocka_unit_test(counts_hold_all_distinct_tokens),
         cmocka_unit_test(rows_that_are_not_finite_are_refused),
         cmocka_unit_test(logprobs_are_log_softmax),

@@ -34,7 +34,7 @@ struct rig {
 };
 struct ask {
     const char *prompt, *stop, *regex;
-    uint32_t max_new, choices, top_k;
+    uint32_t max_new, choices, top_k, spec, most; /* spec, most: the request's own */
     uint64_t seed;
     float temperature, repetition;
     bool ids_only, cached, eos;
@@ -149,6 +149,8 @@ static void submit(struct rig *r, uint64_t task, const struct ask *q)
     g.n = q->choices > 0 ? q->choices : 1;
     g.logprobs = !q->ids_only;
     g.return_token_ids = g.stream = true;
+    g.speculation = q->spec;
+    g.speculation_tokens = q->most;
     g.ignore_eos = !q->eos && q->regex == NULL;
     if (q->cached) {
         g.cache_ns.data = ns;
@@ -187,12 +189,14 @@ static void equals(const struct answer *a, const struct answer *b)
 static void plain(const struct ask *q, const int32_t *script, bool device, struct answer *out)
 {
     struct mdl *m = fake_new(1024, 1, 128);
+    struct ask mine = *q;
     struct rig *r;
 
+    mine.spec = mine.most = 0;
     m->script = script;
     m->can_sample = device;
     r = rig_new(m, 0, false, 0);
-    submit(r, 1, q);
+    submit(r, 1, &mine);
     run(r);
     *out = r->a[1];
     assert_int_equal(out->right + out->wrong, 0);
@@ -374,10 +378,110 @@ static void parked_and_gone_on(void **s)
     rig_free(r);
 }
 
+/* A request says how it is guessed for, and k; its neighbours are not asked. */
+static void requests_choose_for_themselves(void **s)
+{
+    static const struct {
+        uint32_t spec, most;
+        bool drafter;
+        uint32_t least_right, most_right, most_calls; /* of answers of 64, and of the drafter */
+    } rows[] = {
+        {0, 0, true, 40, 64, 64},
+        {WRK_SPEC_OFF, 0, true, 0, 0, 0},
+        {WRK_SPEC_LOOKUP, 0, true, 0, 0, 0}, /* nothing in this text comes twice */
+        {WRK_SPEC_MTP, 0, true, 40, 64, 64},
+        {WRK_SPEC_MTP, 1, true, 30, 32, 64},
+        {0, 2, true, 38, 44, 64},
+        {WRK_SPEC_LOOKUP, 8, false, 0, 0, 0},
+        {WRK_SPEC_OFF, 8, false, 0, 0, 0},
+    };
+    static struct answer want, beside_want;
+    struct ask q = asks[0];
+
+    (void)s;
+    plain(&asks[0], NULL, false, &want);
+    plain(&asks[1], NULL, false, &beside_want);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int beside = 0; beside < 2; beside++) {
+            struct rig *r = rig_new(fake_new(1024, 2, 128), 4, rows[i].drafter, 0);
+
+            q.spec = rows[i].spec;
+            q.most = rows[i].most;
+            submit(r, 1, &q);
+            if (beside)
+                submit(r, 2, &asks[1]);
+            run(r);
+            equals(&r->a[1], &want);
+            if (r->a[1].right < rows[i].least_right || r->a[1].right > rows[i].most_right)
+                fail_msg("row %zu: %u guesses were right", i, r->a[1].right);
+            if (!beside && rows[i].drafter && r->drafter->n_draft_calls > rows[i].most_calls)
+                fail_msg("row %zu: the drafter was asked %u times", i, r->drafter->n_draft_calls);
+            if (beside) {
+                equals(&r->a[2], &beside_want);
+                assert_true(!rows[i].drafter || r->a[2].right > 0);
+            }
+            rig_free(r);
+        }
+}
+
+/* Where the text repeats itself a lookup is right, also beside a drafter that never is. */
+static void a_lookup_can_be_asked_for_where_there_is_a_drafter(void **s)
+{
+    const struct ask q = {.prompt = PROMPT, .max_new = 200, .spec = WRK_SPEC_LOOKUP, .most = 3};
+    static struct answer want;
+    struct mdl *m = fake_new(1024, 2, 128);
+    struct rig *r;
+
+    (void)s;
+    for (int i = 0; i < 1024; i++)
+        looped[i] = FAKE_BYTE('a' + i % 7);
+    plain(&q, looped, false, &want);
+    m->script = looped;
+    r = rig_new(m, 8, true, 8);
+    submit(r, 1, &q);
+    run(r);
+    equals(&r->a[1], &want);
+    assert_true(r->a[1].right > 120 && r->a[1].right <= 150); /* three of four, at most */
+    assert_int_equal(r->drafter->n_draft_calls, 0);
+    rig_free(r);
+}
+
+static void what_the_engine_has_not_is_refused(void **s)
+{
+    static const struct {
+        uint32_t spec, most, engine;
+        bool drafter, taken;
+    } rows[] = {
+        {WRK_SPEC_MTP, 0, 4, false, false},
+        {WRK_SPEC_MTP, 0, 0, false, false},
+        {WRK_SPEC_LOOKUP, 0, 0, false, false},
+        {4, 0, 4, true, false},
+        {0, 9, 4, true, false},
+        {WRK_SPEC_OFF, 8, 0, false, true},
+        {0, 8, 0, false, true},
+        {WRK_SPEC_MTP, 8, 4, true, true},
+    };
+
+    (void)s;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rig *r = rig_new(fake_new(1024, 2, 128), rows[i].engine, rows[i].drafter, 0);
+        struct ask q = asks[0];
+
+        q.spec = rows[i].spec;
+        q.most = rows[i].most;
+        submit(r, 1, &q);
+        run(r);
+        if (r->a[1].rc != (rows[i].taken ? RC_OK : RC_INVALID) || !r->a[1].ended)
+            fail_msg("row %zu: %s", i, rc_name(r->a[1].rc));
+        rig_free(r);
+    }
+}
+
 static void a_failing_drafter_is_given_up(void **s)
 {
     static struct answer want;
     struct rig *r = rig_new(fake_new(1024, 2, 128), 4, true, 0);
+    struct ask q = asks[1];
 
     (void)s;
     plain(&asks[1], NULL, false, &want);
@@ -389,6 +493,11 @@ static void a_failing_drafter_is_given_up(void **s)
     run(r);
     equals(&r->a[1], &want);
     assert_int_equal(r->e->spec.mode, WRK_SPEC_LOOKUP);
+    r->a[1] = (struct answer){0}; /* nor is a later request refused that asks for it */
+    q.spec = WRK_SPEC_MTP;
+    submit(r, 1, &q);
+    run(r);
+    equals(&r->a[1], &want);
     rig_free(r);
 }
 
@@ -507,6 +616,9 @@ int main(void)
         cmocka_unit_test(what_was_said_before_is_looked_up),
         cmocka_unit_test(ends_inside_a_guess),
         cmocka_unit_test(parked_and_gone_on),
+        cmocka_unit_test(requests_choose_for_themselves),
+        cmocka_unit_test(a_lookup_can_be_asked_for_where_there_is_a_drafter),
+        cmocka_unit_test(what_the_engine_has_not_is_refused),
         cmocka_unit_test(a_failing_drafter_is_given_up),
         cmocka_unit_test(a_drafter_whose_weights_vanish_ends_the_worker),
         cmocka_unit_test(what_is_drawn_keeps_its_distribution),

@@ -29,7 +29,8 @@ enum wrk_gr_kind { /* wire values: Generate.grammar_kind */
                    WRK_GR_SCHEMA = 2, /* JSON Schema */
                    WRK_GR_GBNF = 3,
                    WRK_GR_REGEX = 4, /* the whole answer matches */
-                   WRK_GR_CALLS = 5, /* calls of tools (wrk_gr_calls.c); the worker asks for it */
+                   WRK_GR_TALK = 5,  /* thoughts, calls of tools, one of the others
+                                        (wrk_gr_talk.c): the worker asks for it */
 };
 
 #define WRK_GR_TEXT_MAX (1u << 20) /* bytes of one grammar */
@@ -63,6 +64,7 @@ struct wrk_gr_mask {
     uint32_t n; /* tokens allowed */
     const uint32_t *ids;
     const uint64_t *bits; /* one of the two is NULL */
+    bool cut;             /* tokens may be missing: a bound was met (wrk_gr_stats.masks_cut) */
 };
 
 /* --------------------------------------------------------------------- store */

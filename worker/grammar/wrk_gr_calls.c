@@ -4,9 +4,8 @@
  * that begins one unless only one is wanted. The object is the function's parameters by
  * the same trees as a JSON answer's, spelled differently: strings stand raw between two
  * quote marks, declared keys are bare, there is no white space. Marks are bytes that UTF-8
- * never has (wrk_parse.h), so no other grammar meets them.
- * Text: '1' or '*' (one call, or any number), a function's name or nothing (any of them),
- * a line's end, the tools' JSON. Source: gemma.md 13.2. Tests: tests/worker/test_wrk_gr_calls.c
+ * never has (wrk_parse.h), so no other grammar meets them. What may stand around calls is
+ * wrk_gr_talk.c's. Source: gemma.md 13.2. Tests: tests/worker/test_wrk_gr_calls.c
  */
 #include "wrk_gr_json.h"
 
@@ -15,16 +14,16 @@
 
 #include "wrk_parse.h"
 
-static uint32_t mark(struct sc *c, enum wrk_mark m)
+uint32_t gr_mark(struct gr_build *b, uint32_t m)
 {
     const char byte = (char)(WRK_MARK_BYTE + m);
 
-    return gr_text(c->b, &byte, 1);
+    return gr_text(b, &byte, 1);
 }
 
 uint32_t sc_quote(struct sc *c)
 {
-    return c->calls ? mark(c, WRK_MARK_QUOTE) : gr_str(c->b, "\"");
+    return c->calls ? gr_mark(c->b, WRK_MARK_QUOTE) : gr_str(c->b, "\"");
 }
 
 /* A character of a string: all but U+0000, as it stands. */
@@ -194,7 +193,7 @@ static uint32_t calls(struct sc *c, json_t *tools, const char *only, bool one)
     }
     rule = gr_rule_new(c->b, "call");
     node = GR_SEQ_OF(c->b, gr_str(c->b, "call:"), gr_alt(c->b, kids.p, kids.n),
-                     mark(c, WRK_MARK_CALL_END));
+                     gr_mark(c->b, WRK_MARK_CALL_END));
     free(kids.p);
     if (c->b->rc != RC_OK)
         return 0;
@@ -202,40 +201,33 @@ static uint32_t calls(struct sc *c, json_t *tools, const char *only, bool one)
     node = gr_call(c->b, rule);
     return one ? node
                : GR_SEQ_OF(c->b, node,
-                           gr_rep(c->b, GR_SEQ_OF(c->b, mark(c, WRK_MARK_CALL), node), 0,
+                           gr_rep(c->b, GR_SEQ_OF(c->b, gr_mark(c->b, WRK_MARK_CALL), node), 0,
                                   WRK_CALLS_MAX - 1));
 }
 
-void gr_read_calls(struct gr_build *b, const char *text, size_t n)
+uint32_t gr_calls(struct gr_build *b, const char *text, size_t n, const char *only, bool one)
 {
     struct sc c = SC_INIT(b);
-    uint32_t root = gr_rule_new(b, "the answer"), node = 0;
-    const char *line = memchr(text, '\n', n);
-    char only[WRK_CALL_NAME + 1] = "";
-    size_t n_head = line != NULL ? (size_t)(line - text) + 1 : 0;
     json_t *tools = NULL;
     json_error_t why;
+    uint32_t node = 0;
 
     c.calls = b->raw = true;
-    if (n_head < 2 || n_head - 2 > WRK_CALL_NAME || (text[0] != '1' && text[0] != '*')) {
-        gr_fail(b, RC_INVALID, "tools have no head");
-    } else if (sc_too_deep(text + n_head, n - n_head)) {
+    if (sc_too_deep(text, n)) {
         gr_fail(b, RC_TOO_LARGE, "the tools' JSON is nested more than 256 deep");
-    } else if ((tools = json_loadb(text + n_head, n - n_head, JSON_REJECT_DUPLICATES, &why)) ==
-               NULL) {
+    } else if ((tools = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why)) == NULL) {
         gr_fail(b, RC_INVALID, "InvalidSchema: %s", why.text);
     } else if ((c.made = json_array()) == NULL) {
         gr_fail(b, RC_NOMEM, "no memory for a schema");
     } else {
-        memcpy(only, text + 1, n_head - 2);
         b->locate = sc_locate;
         b->user = &c;
-        node = calls(&c, tools, only, text[0] == '1');
+        node = calls(&c, tools, only, one);
     }
-    if (b->rc == RC_OK)
-        gr_rule(b, root)->node = node;
     b->locate = NULL;
+    b->raw = false;
     json_decref(tools);
     json_decref(c.made);
     free(c.memo);
+    return node;
 }

@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *field_of(enum wrk_gr_kind kind)
+const char *gr_field(enum wrk_gr_kind kind)
 {
     return kind == WRK_GR_GBNF    ? "grammar"
            : kind == WRK_GR_REGEX ? "regex"
            : kind == WRK_GR_JSON  ? "response_format"
-           : kind == WRK_GR_CALLS ? "tools"
+           : kind == WRK_GR_TALK  ? "tools"
                                   : "response_format.json_schema.schema";
 }
 
-static void read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, size_t n)
+void gr_read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, size_t n)
 {
+    b->field = gr_field(kind);
     switch (kind) {
     case WRK_GR_JSON:
     case WRK_GR_SCHEMA:
@@ -29,8 +30,8 @@ static void read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, si
     case WRK_GR_REGEX:
         gr_read_regex(b, text, n);
         return;
-    case WRK_GR_CALLS:
-        gr_read_calls(b, text, n);
+    case WRK_GR_TALK:
+        gr_read_talk(b, text, n);
         return;
     case WRK_GR_NONE:
         break;
@@ -41,16 +42,17 @@ static void read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, si
 enum rc wrk_gr_compile(struct wrk_gr_prog **out, enum wrk_gr_kind kind, const char *text, size_t n,
                        struct rc_err *err)
 {
-    struct gr_build b = {.field = field_of(kind), .err = err};
+    struct gr_build b = {.field = gr_field(kind), .err = err};
+    size_t most = kind == WRK_GR_TALK ? 2 * WRK_GR_TEXT_MAX + 256 : WRK_GR_TEXT_MAX;
     struct wrk_gr_prog *p = calloc(1, sizeof(*p));
     enum rc rc;
 
     if (p == NULL)
         gr_fail(&b, RC_NOMEM, "no memory for %zu bytes", n);
-    if (n > WRK_GR_TEXT_MAX)
-        gr_fail(&b, RC_TOO_LARGE, "it has %zu bytes, at most %u", n, WRK_GR_TEXT_MAX);
+    if (n > most)
+        gr_fail(&b, RC_TOO_LARGE, "it has %zu bytes, at most %zu", n, most);
     if (b.rc == RC_OK)
-        read(&b, kind, text, n);
+        gr_read(&b, kind, text, n);
     if (b.rc == RC_OK)
         gr_emit(&b);
     if (b.rc == RC_OK)

@@ -87,19 +87,10 @@ static uint32_t parse_name(struct gb *g)
 
 static uint32_t hex(struct gb *g, unsigned digits)
 {
-    uint32_t v = 0;
+    uint32_t v = gr_hex(g->s, g->n, &g->at, digits);
 
-    for (unsigned i = 0; i < digits; i++) {
-        char c = now(g);
-
-        if (c >= '0' && c <= '9')
-            v = v * 16 + (uint32_t)(c - '0');
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-            v = v * 16 + (uint32_t)((c | 32) - 'a' + 10);
-        else
-            return bad(g, "InvalidEscape", "expected a hexadecimal digit");
-        g->at++;
-    }
+    if (v == GR_NONE)
+        return bad(g, "InvalidEscape", "expected a hexadecimal digit");
     if (v > 0x10ffff || (v >= 0xd800 && v < 0xe000))
         return bad(g, "InvalidEscape", "not a character");
     return v;
@@ -131,34 +122,10 @@ static uint32_t character(struct gb *g)
     return (unsigned char)to[p - from];
 }
 
-static uint32_t utf8_put(uint32_t c, char *out)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 63));
-        out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63));
-    out[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
 static uint32_t parse_text(struct gb *g)
 {
     size_t from = ++g->at, n = 0;
-    char *out = malloc(g->n - from + 4); /* no escape is shorter than its character */
+    uint8_t *out = malloc(g->n - from + 4); /* no escape is shorter than its character */
     uint32_t node = 0;
 
     if (out == NULL)
@@ -167,7 +134,7 @@ static uint32_t parse_text(struct gb *g)
         uint32_t c = g->at < g->n ? character(g) : bad(g, "UnexpectedEnd", "'\"' is missing");
 
         if (g->b->rc == RC_OK)
-            n += utf8_put(c, out + n);
+            n += gr_utf8_put(c, out + n);
     }
     if (g->b->rc == RC_OK) {
         g->at++;
@@ -268,31 +235,20 @@ static uint32_t parse_item(struct gb *g)
     return node;
 }
 
-/* Digits, a billion at most; GR_NONE: there are none. */
-static uint32_t number(struct gb *g)
-{
-    uint64_t v = 0;
-    size_t from = g->at;
-
-    for (; g->at < g->n && g->s[g->at] >= '0' && g->s[g->at] <= '9'; g->at++)
-        v = v < 100000000u ? v * 10 + (uint64_t)(g->s[g->at] - '0') : 1000000000u;
-    return g->at > from ? (uint32_t)v : GR_NONE;
-}
-
 static uint32_t counted(struct gb *g, uint32_t node)
 {
     uint32_t min, max;
 
     g->at++;
     blanks(g, false);
-    if ((min = number(g)) == GR_NONE)
+    if ((min = gr_decimal(g->s, g->n, &g->at)) == GR_NONE)
         return bad(g, "ExpectedNumber", "expected a number behind '{'");
     max = min;
     blanks(g, false);
     if (now(g) == ',') {
         g->at++;
         blanks(g, false);
-        if ((max = number(g)) == GR_NONE)
+        if ((max = gr_decimal(g->s, g->n, &g->at)) == GR_NONE)
             max = GR_INF;
         blanks(g, false);
     }

@@ -125,14 +125,28 @@ uint32_t gr_alt_of(struct gr_build *b, const uint32_t *kids);
 
 /* Next code point of valid UTF-8 at s[*at]; GR_NONE and *at unchanged when invalid. */
 uint32_t gr_utf8(const char *s, size_t n, size_t *at);
+unsigned gr_utf8_put(uint32_t c, uint8_t out[4]); /* returns its bytes */
+uint32_t gr_utf8_count(const char *s, size_t n);  /* characters begun in s */
+/* That many hexadecimal digits, at most 7 or a value below GR_NONE; GR_NONE: there are fewer. */
+uint32_t gr_hex(const char *s, size_t n, size_t *at, unsigned digits);
+/* Decimal digits, as many as there are, a billion at most; GR_NONE: there are none. */
+uint32_t gr_decimal(const char *s, size_t n, size_t *at);
 
 /* -------------------------------------------------------------------- readers */
 
-/* Each makes rule 0 the root. */
+/* Each makes its first rule the root. */
 void gr_read_schema(struct gr_build *b, const char *text, size_t n, bool any_object);
 void gr_read_gbnf(struct gr_build *b, const char *text, size_t n);
 void gr_read_regex(struct gr_build *b, const char *text, size_t n);
-void gr_read_calls(struct gr_build *b, const char *text, size_t n);
+void gr_read_talk(struct gr_build *b, const char *text, size_t n);
+/* The one of a kind, under the API's name for it. Its root is the first rule it makes. */
+void gr_read(struct gr_build *b, enum wrk_gr_kind kind, const char *text, size_t n);
+const char *gr_field(enum wrk_gr_kind kind);
+/* Calls of the tools in a JSON text, behind the mark of the first. only: a function's name,
+ * or "" (any of them); one: no second call follows. */
+uint32_t gr_calls(struct gr_build *b, const char *tools, size_t n, const char *only, bool one);
+/* The byte that stands for a mark (enum wrk_mark). */
+uint32_t gr_mark(struct gr_build *b, uint32_t mark);
 
 /* A regular expression as a tree: search: it may match anywhere, inside a JSON string. */
 uint32_t gr_regex(struct gr_build *b, const char *text, size_t n, bool search);

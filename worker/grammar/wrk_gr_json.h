@@ -87,6 +87,8 @@ json_t *sc_merge(struct sc *c, json_t *a, json_t *b);
 json_t *sc_resolve(struct sc *c, const char *ref);
 /* Can nothing that is made for a satisfy b? false: cannot tell. */
 bool sc_apart(struct sc *c, json_t *a, json_t *b, unsigned depth);
+/* *out: -1, 0, 1: a below, at, above b, exactly. false and c->b->rc: it cannot be told. */
+bool sc_compare(struct sc *c, const json_t *a, const json_t *b, int *out);
 /* Does v satisfy the schema's plain keywords? Fails by name where it cannot tell. */
 bool sc_holds(struct sc *c, json_t *schema, json_t *v);
 

@@ -7,6 +7,7 @@
  */
 #include "wrk_gr_json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +57,42 @@ static bool undetermined(struct sc *c, const char *word)
 static bool put(struct sc *c, json_t *out, const char *key, json_t *v)
 {
     if (v != NULL && json_object_set_new(out, key, v) == 0)
-        return true;
+        return c->b->rc == RC_OK;
     sc_fail(c, RC_NOMEM, "no memory for a schema");
     return false;
+}
+
+/* The same value: 1 and 1.0 are, whatever they stand in. */
+static bool same(struct sc *c, json_t *a, json_t *b)
+{
+    const char *key;
+    json_t *v;
+    size_t i;
+    int order = 1;
+
+    if (json_is_number(a) && json_is_number(b))
+        return json_equal(a, b) || (sc_compare(c, a, b, &order) && order == 0);
+    if (json_typeof(a) != json_typeof(b))
+        return false;
+    if (json_is_array(a)) {
+        if (json_array_size(a) != json_array_size(b))
+            return false;
+        json_array_foreach(a, i, v) if (!same(c, v, json_array_get(b, i))) return false;
+        return true;
+    }
+    if (json_is_object(a)) {
+        if (json_object_size(a) != json_object_size(b))
+            return false;
+        json_object_foreach(a, key, v)
+        {
+            json_t *w = json_object_get(b, key);
+
+            if (w == NULL || !same(c, v, w))
+                return false;
+        }
+        return true;
+    }
+    return json_equal(a, b);
 }
 
 /* Values of a that b has too. */
@@ -70,7 +104,7 @@ static json_t *common(struct sc *c, json_t *a, json_t *b)
     if (!gr_step(c->b, (uint64_t)json_array_size(a) * json_array_size(b)))
         return NULL;
     out = json_array();
-    json_array_foreach(a, i, x) json_array_foreach(b, j, y) if (json_equal(x, y))
+    json_array_foreach(a, i, x) json_array_foreach(b, j, y) if (same(c, x, y))
     {
         json_array_append(out, x);
         break;
@@ -170,12 +204,14 @@ static json_t *joined(struct sc *c, json_t *a, json_t *b)
     return out;
 }
 
-static bool tighter(const char *key, json_t *a, json_t *b)
+/* Is bound a at least as tight as b? */
+static bool tighter(struct sc *c, const char *key, json_t *a, json_t *b)
 {
     bool least = strncmp(key, "min", 3) == 0 || strcmp(key, "exclusiveMinimum") == 0;
-    double x = json_number_value(a), y = json_number_value(b);
+    int order = 0;
 
-    return least ? x >= y : x <= y;
+    sc_compare(c, a, b, &order);
+    return least ? order >= 0 : order <= 0;
 }
 
 /* Keyword key has two values; v is what out holds. */
@@ -195,7 +231,7 @@ static bool merge_word(struct sc *c, json_t *out, const char *key, json_t *v, js
         return put(c, out, key, both(c, v, w));
     if (strncmp(key, "min", 3) == 0 || strncmp(key, "max", 3) == 0 ||
         strncmp(key, "exclusiveM", 10) == 0)
-        return tighter(key, v, w) || put(c, out, key, json_incref(w));
+        return (tighter(c, key, v, w) || put(c, out, key, json_incref(w))) && c->b->rc == RC_OK;
     return undetermined(c, key);
 }
 
@@ -448,8 +484,7 @@ static unsigned type_of(const json_t *v)
     case JSON_REAL: {
         double d = json_real_value(v);
 
-        return d >= -9e15 && d <= 9e15 && d == (double)(long long)d ? SC_NUMBER | SC_INTEGER
-                                                                    : SC_NUMBER;
+        return d == floor(d) ? SC_NUMBER | SC_INTEGER : SC_NUMBER;
     }
     case JSON_TRUE:
     case JSON_FALSE:
@@ -460,14 +495,26 @@ static unsigned type_of(const json_t *v)
     return SC_NULL;
 }
 
-static size_t length(const json_t *v)
+/* The number v against a bound; `excluded`: they may not be equal. */
+static bool within(struct sc *c, json_t *v, json_t *bound, bool least, bool excluded)
 {
-    const char *s = json_string_value(v);
-    size_t n = 0;
+    int order = 0;
 
-    for (size_t i = 0; i < json_string_length(v); i++)
-        n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
+    if (!sc_compare(c, v, bound, &order))
+        return false;
+    return order == 0 ? !excluded : (order > 0) == least;
+}
+
+/* The characters of v against a length. */
+static bool long_enough(struct sc *c, json_t *v, json_t *bound, bool least)
+{
+    json_t *n = json_integer(gr_utf8_count(json_string_value(v), json_string_length(v)));
+    bool ok = n != NULL && within(c, n, bound, least, false);
+
+    if (n == NULL)
+        sc_fail(c, RC_NOMEM, "no memory for a schema");
+    json_decref(n);
+    return ok;
 }
 
 bool sc_holds(struct sc *c, json_t *s, json_t *v)
@@ -482,7 +529,6 @@ bool sc_holds(struct sc *c, json_t *s, json_t *v)
     json_object_foreach(s, key, w)
     {
         const struct sc_word *word = sc_word(key);
-        double x = json_number_value(w);
 
         if (strcmp(key, "enum") == 0) {
             json_t *one;
@@ -491,26 +537,20 @@ bool sc_holds(struct sc *c, json_t *s, json_t *v)
 
             if (json_object_get(s, "const") == NULL)
                 continue;
-            json_array_foreach(w, i, one) in = in || json_equal(one, v);
+            json_array_foreach(w, i, one) in = in || same(c, one, v);
             ok = ok && in;
         } else if (word == NULL || word->kind != SC_K_TYPED || (word->types & type) == 0) {
             continue;
-        } else if (strcmp(key, "minLength") == 0) {
-            ok = ok && (double)length(v) >= x;
-        } else if (strcmp(key, "maxLength") == 0) {
-            ok = ok && (double)length(v) <= x;
-        } else if (strcmp(key, "minimum") == 0) {
-            ok = ok && json_number_value(v) >= x;
-        } else if (strcmp(key, "maximum") == 0) {
-            ok = ok && json_number_value(v) <= x;
-        } else if (strcmp(key, "exclusiveMinimum") == 0) {
-            ok = ok && json_number_value(v) > x;
-        } else if (strcmp(key, "exclusiveMaximum") == 0) {
-            ok = ok && json_number_value(v) < x;
+        } else if (strcmp(key, "minLength") == 0 || strcmp(key, "maxLength") == 0) {
+            ok = ok && long_enough(c, v, w, key[1] == 'i');
+        } else if (strcmp(key, "minimum") == 0 || strcmp(key, "maximum") == 0) {
+            ok = ok && within(c, v, w, key[1] == 'i', false);
+        } else if (strcmp(key, "exclusiveMinimum") == 0 || strcmp(key, "exclusiveMaximum") == 0) {
+            ok = ok && within(c, v, w, key[10] == 'i', true);
         } else {
             sc_fail(c, RC_UNSUPPORTED, "'%s' beside 'enum' or 'const' is not supported", key);
             return false;
         }
     }
-    return ok;
+    return ok && c->b->rc == RC_OK;
 }

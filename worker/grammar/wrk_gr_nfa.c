@@ -57,37 +57,13 @@ static uint32_t tail(struct gr_build *b, struct tails *t, unsigned k)
     return t->at[k];
 }
 
-static unsigned encode(uint32_t c, uint8_t *out)
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (uint8_t)(0xc0 | c >> 6);
-        out[1] = (uint8_t)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (uint8_t)(0xe0 | c >> 12);
-        out[1] = (uint8_t)(0x80 | (c >> 6 & 63));
-        out[2] = (uint8_t)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xf0 | c >> 18);
-    out[1] = (uint8_t)(0x80 | (c >> 12 & 63));
-    out[2] = (uint8_t)(0x80 | (c >> 6 & 63));
-    out[3] = (uint8_t)(0x80 | (c & 63));
-    return 4;
-}
-
 /* Code points lo..hi, of one length, differing in trailing bytes that are all free. */
 static void block(struct gr_build *b, uint32_t from, struct tails *t, uint32_t lo, uint32_t hi)
 {
     uint8_t l[4], h[4];
-    unsigned n = encode(lo, l), free_bytes = 0, i;
+    unsigned n = gr_utf8_put(lo, l), free_bytes = 0, i;
 
-    encode(hi, h);
+    gr_utf8_put(hi, h);
     while (free_bytes + 1 < n && l[n - 1 - free_bytes] == 0x80 && h[n - 1 - free_bytes] == 0xbf)
         free_bytes++;
     for (i = 0; i + 1 + free_bytes < n; i++) {

@@ -112,11 +112,61 @@ static bool number_at(struct sc *c, json_t *s, const char *key, json_t **out)
     return false;
 }
 
+/* Beyond this a number with a point or an exponent need not be the one that was written. */
+#define EXACT_REAL 9007199254740992.0 /* 2^53 */
+
+static bool inexact(const json_t *v)
+{
+    return json_is_real(v) && fabs(json_real_value(v)) >= EXACT_REAL;
+}
+
+/* -1, 0, 1: i below, at, above r, which is exact. */
+static int compare_real(int64_t i, double r)
+{
+    int64_t whole = (int64_t)r;
+
+    if (i != whole)
+        return i < whole ? -1 : 1;
+    return (double)whole < r ? -1 : (double)whole > r;
+}
+
+bool sc_compare(struct sc *c, const json_t *a, const json_t *b, int *out)
+{
+    if (!json_is_number(a) || !json_is_number(b)) {
+        sc_fail(c, RC_INVALID, "InvalidSchema: a bound must be a number");
+        return false;
+    }
+    if (inexact(a) || inexact(b)) {
+        sc_fail(c, RC_UNSUPPORTED,
+                "%.17g is compared with another number: beyond 2^53 that is exact, and supported, "
+                "only for numbers written without point and exponent",
+                json_number_value(inexact(a) ? a : b));
+        return false;
+    }
+    if (json_is_integer(a) && json_is_integer(b)) {
+        int64_t x = json_integer_value(a), y = json_integer_value(b);
+
+        *out = x < y ? -1 : x > y;
+    } else if (json_is_integer(a)) {
+        *out = compare_real(json_integer_value(a), json_real_value(b));
+    } else if (json_is_integer(b)) {
+        *out = -compare_real(json_integer_value(b), json_real_value(a));
+    } else {
+        *out =
+            json_real_value(a) < json_real_value(b) ? -1 : json_real_value(a) > json_real_value(b);
+    }
+    return true;
+}
+
 /* The whole number at or above (up) or at or below v, clipped to what is written. */
-static int64_t whole_bound(const json_t *v, bool up, bool excluded)
+static int64_t whole_bound(struct sc *c, const json_t *v, bool up, bool excluded)
 {
     int64_t n;
 
+    if (inexact(v) && fabs(json_real_value(v)) <= 1e18)
+        sc_fail(c, RC_UNSUPPORTED,
+                "a bound of %.17g is enforced only if it is written without point and exponent",
+                json_real_value(v));
     if (json_is_integer(v)) {
         n = json_integer_value(v);
     } else {
@@ -174,7 +224,7 @@ uint32_t sc_integer(struct sc *c, json_t *s)
         if (!number_at(c, s, keys[k], &at))
             continue;
         bounded = true;
-        v = whole_bound(at, k < 2, k % 2 == 1);
+        v = whole_bound(c, at, k < 2, k % 2 == 1);
         if (k < 2)
             lo = v > lo ? v : lo;
         else

@@ -131,20 +131,9 @@ static bool class_escape(struct rx *x, struct ranges *r, char c)
 
 static uint32_t hex(struct rx *x, unsigned digits)
 {
-    uint32_t v = 0;
+    uint32_t v = gr_hex(x->s, x->n, &x->at, digits);
 
-    for (unsigned i = 0; i < digits; i++) {
-        char c = more(x) ? x->s[x->at] : '\0';
-
-        if (c >= '0' && c <= '9')
-            v = v * 16 + (uint32_t)(c - '0');
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-            v = v * 16 + (uint32_t)((c | 32) - 'a' + 10);
-        else
-            return bad(x, RC_INVALID, "expected a hexadecimal digit");
-        x->at++;
-    }
-    return v;
+    return v != GR_NONE ? v : bad(x, RC_INVALID, "expected a hexadecimal digit");
 }
 
 static uint32_t braced(struct rx *x)
@@ -333,25 +322,14 @@ static uint32_t parse_atom(struct rx *x)
     return x->b->rc != RC_OK ? 0 : one(x, c);
 }
 
-/* Digits, a billion at most; GR_NONE: there are none. */
-static uint32_t number(struct rx *x)
-{
-    uint64_t v = 0;
-    size_t from = x->at;
-
-    for (; x->at < x->n && x->s[x->at] >= '0' && x->s[x->at] <= '9'; x->at++)
-        v = v < 100000000u ? v * 10 + (uint64_t)(x->s[x->at] - '0') : 1000000000u;
-    return x->at > from ? (uint32_t)v : GR_NONE;
-}
-
 /* {n} {n,} {n,m}; anything else is a brace as it stands, as in ECMAScript's annex B. */
 static bool braces(struct rx *x, uint32_t *min, uint32_t *max)
 {
     size_t from = x->at;
 
-    if (take(x, "{") && (*min = number(x)) != GR_NONE) {
+    if (take(x, "{") && (*min = gr_decimal(x->s, x->n, &x->at)) != GR_NONE) {
         *max = *min;
-        if (take(x, ",") && (*max = number(x)) == GR_NONE)
+        if (take(x, ",") && (*max = gr_decimal(x->s, x->n, &x->at)) == GR_NONE)
             *max = GR_INF;
         if (take(x, "}"))
             return true;

@@ -103,6 +103,7 @@ enum rc wrk_gr_run_mask(struct wrk_gr_run *r, struct wrk_gr_mask *out, struct rc
         return rc_fail(err, RC_UNSUPPORTED,
                        "no token of this model can go on (or end) where the grammar stands");
     out->n = r->mask->n;
+    out->cut = r->mask->cut;
     out->ids = r->mask->list ? (const uint32_t *)r->mask->data : NULL;
     out->bits = r->mask->list ? NULL : r->mask->data;
     return RC_OK;

@@ -100,13 +100,14 @@ static enum rc mask_make(struct wrk_gr_store *s, struct wrk_gr_held *h, uint64_t
     uint64_t from = now_us();
     uint32_t n, set;
     size_t bytes;
-    bool list;
+    bool list, cut;
 
     memset(s->bits, 0, v->n_words * sizeof(*s->bits));
     gr_mach_reset(&s->mach, h->prog);
     set = gr_mach_load(&s->mach, s->words);
     gr_mask_compute(&s->mach, set, v, s->bits);
-    s->stats.masks_cut += s->mach.cut;
+    cut = s->mach.cut;
+    s->stats.masks_cut += cut;
     n = count(s->bits, v->n_words);
     list = n < v->n_words; /* half of a row of bits */
     bytes = list ? ((size_t)n + 2) * sizeof(uint32_t) : v->n_words * sizeof(uint64_t);
@@ -130,6 +131,7 @@ static enum rc mask_make(struct wrk_gr_store *s, struct wrk_gr_held *h, uint64_t
     e->n_key = n_key;
     e->n = n;
     e->list = list;
+    e->cut = cut;
     e->bytes = sizeof(*e) + bytes + n_key * sizeof(*e->key);
     e->chain = s->mask_slot[hash % MASK_SLOTS];
     s->mask_slot[hash % MASK_SLOTS] = e;

@@ -20,7 +20,7 @@ struct wrk_gr_entry { /* a mask */
     struct wrk_gr_held *of;
     uint64_t hash;
     uint32_t refs, n_key, n;
-    bool list;
+    bool list, cut;
     size_t bytes;
     uint32_t *key;
     uint64_t data[];

@@ -230,31 +230,3 @@ uint32_t gr_rule_new(struct gr_build *b, const char *name)
     snprintf(r->name, sizeof(r->name), "%s", name);
     return b->rule.n - 1;
 }
-
-uint32_t gr_utf8(const char *s, size_t n, size_t *at)
-{
-    const unsigned char *p = (const unsigned char *)s + *at;
-    size_t left = n - *at, len;
-    uint32_t c;
-
-    if (left == 0)
-        return GR_NONE;
-    if (p[0] < 0x80) {
-        (*at)++;
-        return p[0];
-    }
-    len = p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
-    if (len == 0 || p[0] >= 0xf5 || len > left)
-        return GR_NONE;
-    c = p[0] & (0xffu >> (len + 1));
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return GR_NONE;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    if ((len == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) ||
-        (len == 4 && (c < 0x10000 || c > 0x10ffff)))
-        return GR_NONE;
-    *at += len;
-    return c;
-}

@@ -164,9 +164,7 @@ static bool build(struct wrk_gr_vocab *v)
             v->most_plain = chars[t];
         if (len > v->longest)
             v->longest = len;
-        begun = 1; /* the character that it may begin inside of */
-        for (uint32_t i = 0; i < len; i++)
-            begun += ((unsigned char)w[n - 1].s[i] & 0xc0) != 0x80;
+        begun = 1 + gr_utf8_count(w[n - 1].s, len); /* 1: it may begin inside of one */
         if (begun > v->most_chars)
             v->most_chars = begun;
     }
