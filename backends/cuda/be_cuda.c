@@ -135,12 +135,14 @@ static bool is_off(const char *name)
     return v && strcmp(v, "0") == 0;
 }
 
-/* Launches of a list overlap on sm_90 and later, with a driver that captures such launches in
- * graphs (12.3; INFERD_CUDA_OVERLAP=0: never). Results have the same bits. */
+/* With INFERD_CUDA_OVERLAP=1 launches of a list overlap on sm_90 and later, with a driver that captures
+ * such launches in graphs (12.3). Results have the same bits. Off by itself: chains of small
+ * kernels gain a third, whole models on an H200 nothing or less (docs/performance.md). */
 static bool can_overlap(const struct be_cuda_ctx *c)
 {
-    return c->arch >= 90 && c->d->launch_ex && c->d->version >= 12030 &&
-           !is_off("INFERD_CUDA_OVERLAP");
+    const char *v = getenv("INFERD_CUDA_OVERLAP");
+
+    return v && strcmp(v, "1") == 0 && c->arch >= 90 && c->d->launch_ex && c->d->version >= 12030;
 }
 
 static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct rc_err *err)

@@ -212,7 +212,7 @@ struct be_cuda_ctx {
     char lost_why[256];
     bool f16, tf32;          /* opts.compute */
     bool no_fuse, no_graphs; /* INFERD_CUDA_FUSE=0, INFERD_CUDA_GRAPHS=0 */
-    bool overlap;            /* kernels of a list overlap (INFERD_CUDA_OVERLAP=0: never) */
+    bool overlap;            /* kernels of a list overlap (INFERD_CUDA_OVERLAP=1) */
 
     /* memory */
     struct be_cuda_block *blocks[BE_CUDA_KINDS];
