@@ -23,6 +23,7 @@ static enum rc text(struct be_ktext *out, const char *name, struct rc_err *err)
 enum rc be_klin_metal_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
     const struct be_klin_fmt *f = NULL;
+    enum rc rc;
 
     for (uint32_t i = 0; i < be_kfam_linear.count() && !f; i++)
         if (strcmp(be_kfam_linear.at(i)->lib, lib) == 0)
@@ -35,6 +36,8 @@ enum rc be_klin_metal_lib(const char *lib, struct be_ktext *out, struct rc_err *
                  "#define KXL_QUANT %u\n",
                  f->code_bytes, f->bits_bytes, f->min, f->zero, f->cls == BE_KLC_256,
                  f->dtype == BE_BF16, f->cls != BE_KLC_FLOAT);
+    if (f->cls != BE_KLC_FLOAT && (rc = text(out, "kx_q8.metal", err)) != RC_OK)
+        return rc;
     return text(out, "kx_linear.metal", err);
 }
 

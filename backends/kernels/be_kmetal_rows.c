@@ -12,11 +12,14 @@
 enum rc be_krow_metal_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
     const struct be_kart_file *f = be_kart_file_find(be_kart_files, "kx_rows.metal");
+    const struct be_kart_file *q8 = be_kart_file_find(be_kart_files, "kx_q8.metal");
 
     if (strcmp(lib, "rows") != 0 && strcmp(lib, "embed") != 0)
         return rc_fail(err, RC_INTERNAL, "library '%s' is none of family rows", lib);
-    if (!f)
-        return rc_fail(err, RC_INTERNAL, "'kx_rows.metal' is not embedded in this build");
+    if (!f || !q8)
+        return rc_fail(err, RC_INTERNAL, "'%s' is not embedded in this build",
+                       f ? "kx_q8.metal" : "kx_rows.metal");
+    be_ktext_add(out, "%.*s", (int)q8->art.n_bytes, q8->art.data);
     be_ktext_add(out, "%.*s", (int)f->art.n_bytes, f->art.data);
     return RC_OK;
 }

@@ -479,6 +479,54 @@ KX_DEV float kx_gelu_tanh(float z)
 #define KXL_SUPER 0
 #define KXL_BF16 0
 #define KXL_QUANT 1
+/* kx_q8.metal - blocks of 32 and 256 values as int8: codes, sums of 32; returns the scale. What libraries that
+ * quantize rows share. Bits: be_cpu_refq.c. */
+#define KXR_FLT_MAX 3.402823466e+38f
+
+KX_DEV float kxr_q8_0(const thread float *v, thread int *q, thread int *s)
+{
+    float m = 0.0f, id;
+    bool bad = false;
+
+    for (kx_u i = 0; i < 32u; i++) {
+        bad = bad || !(kx_abs(v[i]) <= KXR_FLT_MAX);
+        m = kx_max(m, kx_abs(v[i]));
+    }
+    m = kx_div(m, 127.0f);
+    id = !bad && m != 0.0f ? kx_div(1.0f, m) : 0.0f;
+    id = id <= KXR_FLT_MAX ? id : 0.0f;
+    s[0] = 0;
+    for (kx_u i = 0; i < 32u; i++) {
+        q[i] = int(kx_round_away(bad ? 0.0f : v[i] * id));
+        s[0] += q[i];
+    }
+    return bad ? kx_i2f_bits(0x7fc00000) : kx_h2f(kx_f2h(m));
+}
+KX_DEV float kxr_q8_k(const thread float *v, thread int *q, thread int *s)
+{
+    float m = 0.0f, big = 0.0f, is;
+    bool bad = false, dead;
+
+    for (kx_u i = 0; i < 256u; i++) {
+        bad = bad || !(kx_abs(v[i]) <= KXR_FLT_MAX);
+        if (kx_abs(v[i]) > m) {
+            m = kx_abs(v[i]);
+            big = v[i];
+        }
+    }
+    is = kx_div(-127.0f, big);
+    dead = bad || m == 0.0f || !(kx_abs(is) <= KXR_FLT_MAX);
+    for (kx_u i = 0; i < 8u; i++)
+        s[i] = 0;
+    for (kx_u i = 0; i < 256u; i++) {
+        int r = kx_rint(dead ? 0.0f : is * v[i]);
+
+        q[i] = r > 127 ? 127 : r;
+        s[i / 32u] += q[i];
+    }
+    return bad ? kx_i2f_bits(0x7fc00000) : dead ? 0.0f : kx_div(1.0f, is);
+}
+
 
 /* kx_linear.metal - the linear kernels for Metal: a SIMD group's lane takes one output element and
  * all its 8 slices, in the order of be_kargs.h, so the bits are those of every other device.
@@ -500,7 +548,29 @@ KX_DEV float kxl_half(const device uchar *p)
     return kx_h2f(ushort(kx_u(p[0]) | kx_u(p[1]) << 8));
 }
 
+KX_DEV float kxl_x(kx_p x, kx_u t, ulong i)
+{
+    return t == KX_F16 ? kx_h2f(KX_AT(const ushort, x)[i]) : KX_AT(const float, x)[i];
+}
+
 #if KXL_QUANT
+/* Block b of a row of x: its codes and sums of 32; returns the scale. Without codes they are made here. */
+KX_DEV float kxl_act(constant kx_linear &a, kx_u row, kx_u b, thread int *x, thread int *xs)
+{
+    const kx_u n = KXL_SUPER ? 256u : 32u;
+    float v[256];
+
+    if (a.xq) {
+        for (kx_u i = 0u; i < n; i++)
+            x[i] = int(KX_AT(const char, a.xq)[ulong(row) * a.k + b * n + i]);
+        for (kx_u j = 0u; j < n / 32u; j++)
+            xs[j] = KX_AT(const int, a.xs)[ulong(row) * (a.k / 32u) + b * (n / 32u) + j];
+        return KX_AT(const float, a.xd)[ulong(row) * (a.k / n) + b];
+    }
+    for (kx_u i = 0u; i < n; i++)
+        v[i] = kxl_x(a.x, a.x_t, ulong(row) * a.k + b * n + i);
+    return KXL_SUPER ? kxr_q8_k(v, x, xs) : kxr_q8_0(v, x, xs);
+}
 /* Code v of a sub-block, zero point taken off. */
 KX_DEV int kxl_code(const device uchar *q, const device uchar *h, kx_u v)
 {
@@ -518,12 +588,12 @@ KX_DEV int kxl_code(const device uchar *q, const device uchar *h, kx_u v)
 }
 
 /* Integer product of columns v0 .. v0 + n - 1 of a sub-block. */
-KX_DEV int kxl_dot(const device uchar *q, const device uchar *h, const device char *x, kx_u v0, kx_u n)
+KX_DEV int kxl_dot(const device uchar *q, const device uchar *h, const thread int *x, kx_u v0, kx_u n)
 {
     int c = 0;
 
     for (kx_u v = v0; v < v0 + n; v++)
-        c += kxl_code(q, h, v) * int(x[v]);
+        c += kxl_code(q, h, v) * x[v];
     return c;
 }
 #else
@@ -536,10 +606,6 @@ KX_DEV float kxl_value(const device uchar *q, kx_u c)
 #else
     return kxl_half(q + 2u * c);
 #endif
-}
-KX_DEV float kxl_x(kx_p x, kx_u t, ulong i)
-{
-    return t == KX_F16 ? kx_h2f(KX_AT(const ushort, x)[i]) : KX_AT(const float, x)[i];
 }
 #endif
 
@@ -572,9 +638,7 @@ KX_DEV float kxl_sum(constant kx_linear &a, kx_u part, kx_u row, kx_u col, bool 
     const device uchar *q = kxl_plane(a, part, 0u, col, nb * KXL_CODE);
     const device uchar *d = kxl_plane(a, part, 1u, col, KXL_UP16(nd * (KXL_MIN ? 4u : 2u)));
     const device uchar *h = q;
-    const device char *x = KX_AT(const char, a.xq) + ulong(row) * k;
-    const device float *xd = KX_AT(const float, a.xd) + ulong(row) * nd;
-    const device int *xs = KX_AT(const int, a.xs) + ulong(row) * nb;
+    int x[256], xs[8];
 #if KXL_BITS
     h = kxl_plane(a, part, KXL_SUPER ? 3u : 2u, col, KXL_UP16(nb * KXL_BITS));
 #endif
@@ -582,30 +646,32 @@ KX_DEV float kxl_sum(constant kx_linear &a, kx_u part, kx_u row, kx_u col, bool 
     const device uchar *sub = kxl_plane(a, part, 2u, col, nd * 16u);
 
     for (kx_u b = 0u; b < nd; b++) {
+        const float xd = kxl_act(a, row, b, x, xs);
         int sum = 0, low = 0;
 
         for (kx_u j = 0u; j < 8u; j++) {
             const kx_u i = 8u * b + j;
 #if KXL_MIN
-            sum += int(sub[16u * b + 2u * j]) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * i, 0u, 32u);
-            low += int(sub[16u * b + 2u * j + 1u]) * xs[i];
+            sum += int(sub[16u * b + 2u * j]) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * j, 0u, 32u);
+            low += int(sub[16u * b + 2u * j + 1u]) * xs[j];
 #else
-            sum += int(char(sub[16u * b + 2u * j])) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * i, 0u, 16u);
-            sum += int(char(sub[16u * b + 2u * j + 1u])) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * i, 16u, 16u);
+            sum += int(char(sub[16u * b + 2u * j])) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * j, 0u, 16u);
+            sum += int(char(sub[16u * b + 2u * j + 1u])) * kxl_dot(q + 16u * i, h + KXL_BITS * i, x + 32u * j, 16u, 16u);
 #endif
         }
-        s[b & 7u] = kx_fma(kxl_half(d + (KXL_MIN ? 4u : 2u) * b) * xd[b], kx_i2f(sum), s[b & 7u]);
+        s[b & 7u] = kx_fma(kxl_half(d + (KXL_MIN ? 4u : 2u) * b) * xd, kx_i2f(sum), s[b & 7u]);
 #if KXL_MIN
-        s[b & 7u] = kx_fma(-(kxl_half(d + 4u * b + 2u) * xd[b]), kx_i2f(low), s[b & 7u]);
+        s[b & 7u] = kx_fma(-(kxl_half(d + 4u * b + 2u) * xd), kx_i2f(low), s[b & 7u]);
 #endif
     }
 #else
     for (kx_u b = 0u; b < nb; b++) {
-        const int sum = kxl_dot(q + KXL_CODE * b, h + KXL_BITS * b, x + 32u * b, 0u, 32u);
+        const float xd = kxl_act(a, row, b, x, xs);
+        const int sum = kxl_dot(q + KXL_CODE * b, h + KXL_BITS * b, x, 0u, 32u);
 
-        s[b & 7u] = kx_fma(kxl_half(d + (KXL_MIN ? 4u : 2u) * b) * xd[b], kx_i2f(sum), s[b & 7u]);
+        s[b & 7u] = kx_fma(kxl_half(d + (KXL_MIN ? 4u : 2u) * b) * xd, kx_i2f(sum), s[b & 7u]);
 #if KXL_MIN
-        s[b & 7u] = kx_fma(kxl_half(d + 4u * b + 2u) * xd[b], kx_i2f(xs[b]), s[b & 7u]);
+        s[b & 7u] = kx_fma(kxl_half(d + 4u * b + 2u) * xd, kx_i2f(xs[0]), s[b & 7u]);
 #endif
     }
 #endif
@@ -654,6 +720,8 @@ KX_DEV void kxl_element(constant kx_linear &a, kx_u e, kx_u row, bool tf32)
         v = (a.out_t == KX_F16 ? kx_h2f(KX_AT(const ushort, out)[ulong(row) * n + e]) : KX_AT(const float, out)[ulong(row) * n + e]) + v;
     }
     kxl_put(a, part, ulong(row) * n + e, v);
+    if (a.mul) /* one row, one part */
+        kxl_put(a, part, e, kxl_x(a.out[0], a.out_t, e) * (a.mul_scale * kxl_x(a.mul, a.mul_t, e)));
 }
 
 KX_DEV void kxl_gated(constant kx_linear &a, kx_u e, kx_u row, bool tf32)

@@ -472,53 +472,10 @@ KX_DEV float kx_gelu_tanh(float z)
 {
     return 0.5f * z * (1.0f + kx_tanh(0.79788456f * kx_fma(0.044715f * z, z * z, z)));
 }
-/* kx_rows.metal - the row kernels and the embedding kernels for Metal: right and plain, not
- * yet fast. Every thread works alone; sums are taken in the order of be_krows.h, so the bits are those
- * of every other device (but for rotation, whose angles Metal takes without f64, and the draws of
- * kx_sample, whose running sums are f32 here).
- *
- * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
- * - kv_write head, row - gather scale column, row - softcap convert mul element - pool column,
- * sequence - argmax_part part, row - argmax row - sample_part piece, row - sample row - embed
- * column, row. */
+/* kx_q8.metal - blocks of 32 and 256 values as int8: codes, sums of 32; returns the scale. What libraries that
+ * quantize rows share. Bits: be_cpu_refq.c. */
 #define KXR_FLT_MAX 3.402823466e+38f
 
-KX_DEV float kxr_get(kx_p x, kx_u t, ulong i)
-{
-    return t == KX_F16 ? kx_h2f(KX_AT(const ushort, x)[i]) : KX_AT(const float, x)[i];
-}
-KX_DEV void kxr_put(kx_p x, kx_u t, ulong i, float v)
-{
-    if (t == KX_F16)
-        KX_AT(ushort, x)[i] = kx_f2h(v);
-    else
-        KX_AT(float, x)[i] = v;
-}
-KX_DEV float kxr_round(float v, kx_u t)
-{
-    return t == KX_F16 ? kx_h2f(kx_f2h(v)) : v;
-}
-/* 32 lanes as a butterfly. */
-KX_DEV float kxr_fold(const thread float *v)
-{
-    float a[32], b[32];
-
-    for (kx_u i = 0; i < 32u; i++)
-        a[i] = v[i];
-    for (kx_u m = 16u; m; m /= 2u) {
-        for (kx_u i = 0; i < 32u; i++)
-            b[i] = a[i] + a[i ^ m];
-        for (kx_u i = 0; i < 32u; i++)
-            a[i] = b[i];
-    }
-    return a[0];
-}
-KX_DEV float kxr_inv_rms(float sum, kx_u k, float eps)
-{
-    return kx_div(1.0f, kx_sqrt(kx_div(sum, float(k)) + eps));
-}
-
-/* ---- int8 blocks: codes, scale, sums of 32 */
 KX_DEV float kxr_q8_0(const thread float *v, thread int *q, thread int *s)
 {
     float m = 0.0f, id;
@@ -562,6 +519,52 @@ KX_DEV float kxr_q8_k(const thread float *v, thread int *q, thread int *s)
     }
     return bad ? kx_i2f_bits(0x7fc00000) : dead ? 0.0f : kx_div(1.0f, is);
 }
+
+/* kx_rows.metal - the row kernels and the embedding kernels for Metal: right and plain, not
+ * yet fast. Every thread works alone; sums are taken in the order of be_krows.h, so the bits are those
+ * of every other device (but for rotation, whose angles Metal takes without f64, and the draws of
+ * kx_sample, whose running sums are f32 here).
+ *
+ * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
+ * - kv_write head, row - gather scale column, row - softcap convert mul element - pool column,
+ * sequence - argmax_part part, row - argmax row - sample_part piece, row - sample row - embed
+ * column, row. */
+
+KX_DEV float kxr_get(kx_p x, kx_u t, ulong i)
+{
+    return t == KX_F16 ? kx_h2f(KX_AT(const ushort, x)[i]) : KX_AT(const float, x)[i];
+}
+KX_DEV void kxr_put(kx_p x, kx_u t, ulong i, float v)
+{
+    if (t == KX_F16)
+        KX_AT(ushort, x)[i] = kx_f2h(v);
+    else
+        KX_AT(float, x)[i] = v;
+}
+KX_DEV float kxr_round(float v, kx_u t)
+{
+    return t == KX_F16 ? kx_h2f(kx_f2h(v)) : v;
+}
+/* 32 lanes as a butterfly. */
+KX_DEV float kxr_fold(const thread float *v)
+{
+    float a[32], b[32];
+
+    for (kx_u i = 0; i < 32u; i++)
+        a[i] = v[i];
+    for (kx_u m = 16u; m; m /= 2u) {
+        for (kx_u i = 0; i < 32u; i++)
+            b[i] = a[i] + a[i ^ m];
+        for (kx_u i = 0; i < 32u; i++)
+            a[i] = b[i];
+    }
+    return a[0];
+}
+KX_DEV float kxr_inv_rms(float sum, kx_u k, float eps)
+{
+    return kx_div(1.0f, kx_sqrt(kx_div(sum, float(k)) + eps));
+}
+
 /* Columns c .. of a row, a block of enc, to its place. */
 KX_DEV void kxr_quant_block(const thread float *v, kx_u enc, kx_p xq, kx_p xd, kx_p xs, kx_u row, kx_u c, kx_u k)
 {
