@@ -395,6 +395,115 @@ static void fusions_change_nothing(void **state)
     free(b);
 }
 
+/* The end of a layer of Gemma 4 and the beginning of the next: a gated product times a row of
+ * another tensor, back to the stream's width, norm added to the stream, scale, norm, product.
+ * Returns the next product, the stream and the gate. */
+#define END_D 256u
+static float *layer_end(bool fuse, const char *compute, uint32_t n, struct be_kstats *ks)
+{
+    struct be_ctx *c = cuda_ctx(fuse, false, compute);
+    uint8_t *wg, *wp, *wq;
+    float x[3 * END_D], v[END_D], *out = malloc(3 * 3 * END_D * sizeof(*out)), *part;
+    struct be_tensor *stream, *ple, *gate, *t, *h, *q;
+    struct be_weight *g, *p, *o, *norm[2];
+    size_t bytes;
+
+    fill(x, 3 * END_D, 2);
+    stream = tensor(c, 3, END_D, x);
+    fill(x, 3 * END_D, 1);
+    ple = tensor(c, 3, END_D, x);
+    gate = tensor(c, 3, 64, NULL);
+    t = tensor(c, 3, END_D, NULL);
+    h = tensor(c, 3, END_D, NULL);
+    q = tensor(c, 3, END_D, NULL);
+    wg = random_blocks(BE_Q4_0, 64, END_D, &bytes);
+    wp = random_blocks(BE_Q4_0, END_D, 64, &bytes);
+    wq = random_blocks(BE_Q8_0, END_D, END_D, &bytes);
+    g = weight(c, BE_Q4_0, 64, END_D, wg, BE_USE_LINEAR);
+    p = weight(c, BE_Q4_0, END_D, 64, wp, BE_USE_LINEAR);
+    o = weight(c, BE_Q8_0, END_D, END_D, wq, BE_USE_LINEAR);
+    for (int i = 0; i < 2; i++) {
+        fill(v, END_D, 1);
+        norm[i] = vector(c, v, END_D);
+    }
+    {
+        struct be_linear_args l = {.x = stream, .n = n, .n_parts = 1, .epi = BE_EPI_GELU_TANH};
+        struct be_scale_args mul = {.x = gate, .y = ple, .y_col = 64, .n = n, .scale = 0.7f};
+        struct be_scale_args half = {.x = stream, .n = n, .scale = 0.55f};
+        struct be_rms_norm_args add = {
+            .x = t, .w = norm[0], .add = stream, .out = stream, .n = n, .eps = 1e-6f};
+        struct be_rms_norm_args next = {.x = stream, .w = norm[1], .out = h, .n = n, .eps = 1e-5f};
+
+        l.part[0].w = g;
+        l.part[0].out = gate;
+        OK(be_linear(c, &l, err));
+        OK(be_scale(c, &mul, err));
+        l = (struct be_linear_args){.x = gate, .n = n, .n_parts = 1, .epi = BE_EPI_NONE};
+        l.part[0].w = p;
+        l.part[0].out = t;
+        OK(be_linear(c, &l, err));
+        OK(be_rms_norm(c, &add, err));
+        OK(be_scale(c, &half, err));
+        OK(be_rms_norm(c, &next, err));
+        l.x = h;
+        l.part[0].w = o;
+        l.part[0].out = q;
+        OK(be_linear(c, &l, err));
+    }
+    memset(out, 0, 3 * 3 * END_D * sizeof(*out));
+    part = read_all(c, q, n, END_D);
+    memcpy(out, part, n * END_D * sizeof(*out));
+    free(part);
+    part = read_all(c, stream, n, END_D);
+    memcpy(out + 3 * END_D, part, n * END_D * sizeof(*out));
+    free(part);
+    part = read_all(c, gate, n, 64);
+    memcpy(out + 6 * END_D, part, n * 64 * sizeof(*out));
+    free(part);
+    *ks = kstats_of(c);
+    for (int i = 0; i < 2; i++)
+        be_weight_free(c, &norm[i]);
+    be_weight_free(c, &g);
+    be_weight_free(c, &p);
+    be_weight_free(c, &o);
+    be_tensor_free(c, &stream);
+    be_tensor_free(c, &ple);
+    be_tensor_free(c, &gate);
+    be_tensor_free(c, &t);
+    be_tensor_free(c, &h);
+    be_tensor_free(c, &q);
+    be_ctx_free(&c);
+    free(wg);
+    free(wp);
+    free(wq);
+    return out;
+}
+
+static void a_layers_end_is_the_same_fused(void **state)
+{
+    static const char *const compute[] = {NULL, "f16"};
+
+    for (int i = 0; i < 2; i++)
+        for (uint32_t n = 1; n <= 3; n += 2) {
+            struct be_kstats on, off;
+            uint64_t seed = test_seed, fewer;
+            float *a, *b;
+
+            a = layer_end(true, compute[i], n, &on);
+            test_seed = seed;
+            b = layer_end(false, compute[i], n, &off);
+            same("a layer's end", a, b, 9 * END_D);
+            /* the scale, the second norm and its int8 form; of one row also the gate's scale and
+             * two int8 forms */
+            fewer = n == 1 ? 6 : 3;
+            assert_int_equal(off.fused, 0);
+            assert_int_equal(on.fused, fewer);
+            assert_int_equal(on.dispatch[BE_KROUTE_BUCKET] + fewer, off.dispatch[BE_KROUTE_BUCKET]);
+            free(a);
+            free(b);
+        }
+}
+
 /* Gate and up of two formats: one launch more than two products, and nothing touches the host. */
 static void mixed_gate(void **state)
 {
@@ -478,11 +587,17 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats),     cmocka_unit_test(epilogues),
-        cmocka_unit_test(odd_columns), cmocka_unit_test(rows_alone),
-        cmocka_unit_test(half),        cmocka_unit_test(warpgroups_keep_the_bits),
-        cmocka_unit_test(tf32),        cmocka_unit_test(fusions_change_nothing),
-        cmocka_unit_test(mixed_gate),  cmocka_unit_test(refused),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(epilogues),
+        cmocka_unit_test(odd_columns),
+        cmocka_unit_test(rows_alone),
+        cmocka_unit_test(half),
+        cmocka_unit_test(warpgroups_keep_the_bits),
+        cmocka_unit_test(tf32),
+        cmocka_unit_test(fusions_change_nothing),
+        cmocka_unit_test(mixed_gate),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(a_layers_end_is_the_same_fused),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
