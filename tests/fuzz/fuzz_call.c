@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/call_ref.h"
+#include "../worker/call_ref.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
  */
 #include "gr_fuzz.h"
 
-#include "worker/call_ref.h"
+#include "../worker/call_ref.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
