@@ -26,8 +26,8 @@
 struct mdl_plan_weight {
     const struct mdl_tensor *t;
     struct be_weight **slot;
-    void *owned; /* f32 copy when add != 0; the columns when only some are taken */
-    float add;   /* added to every value at load (norms stored as w-1) */
+    void *owned;           /* f32 copy when add != 0; the columns when only some are taken */
+    float add;             /* added to every value at load (norms stored as w-1) */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
     unsigned use;
 };

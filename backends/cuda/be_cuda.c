@@ -135,9 +135,9 @@ static bool is_off(const char *name)
     return v && strcmp(v, "0") == 0;
 }
 
-/* With INFERD_CUDA_OVERLAP=1 launches of a list overlap on sm_90 and later, with a driver that captures
- * such launches in graphs (12.3). Results have the same bits. Off by itself: chains of small
- * kernels gain a third, whole models on an H200 nothing or less (docs/performance.md). */
+/* With INFERD_CUDA_OVERLAP=1 launches of a list overlap on sm_90 and later, with a driver that
+ * captures such launches in graphs (12.3). Results have the same bits. Off by itself: chains of
+ * small kernels gain a third, whole models on an H200 nothing or less (docs/performance.md). */
 static bool can_overlap(const struct be_cuda_ctx *c)
 {
     const char *v = getenv("INFERD_CUDA_OVERLAP");

@@ -21,18 +21,18 @@
 #include "be_kplan.h"
 
 #define BE_CUDA_ALIGN 256u
-#define BE_CUDA_CMDS 2048u        /* commands of one list */
-#define BE_CUDA_ARGS (768u << 10) /* their arguments */
+#define BE_CUDA_CMDS 2048u             /* commands of one list */
+#define BE_CUDA_ARGS (768u << 10)      /* their arguments */
 #define BE_CUDA_MAPPED_COLS (1u << 17) /* longest row of a table that stays on the host */
-#define BE_CUDA_STAGE (4u << 20)  /* host arrays of one list */
-#define BE_CUDA_READ (4u << 20)   /* pinned bytes of one read back */
-#define BE_CUDA_LOAD (8u << 20)   /* one buffer of a weight's upload */
-#define BE_CUDA_SEQS 4096u        /* sequences of one operation */
-#define BE_CUDA_GRAPHS 32u        /* captured lists kept */
-#define BE_CUDA_SMALL_ROWS 8u     /* rows of a sequence that still count as decoding */
-#define BE_CUDA_FNS 256u          /* loaded kernels */
-#define BE_CUDA_F16_COLS 32768u   /* wider tensors stay f32 with compute = f16 */
-#define BE_CUDA_LIBS 64u          /* loaded modules */
+#define BE_CUDA_STAGE (4u << 20)       /* host arrays of one list */
+#define BE_CUDA_READ (4u << 20)        /* pinned bytes of one read back */
+#define BE_CUDA_LOAD (8u << 20)        /* one buffer of a weight's upload */
+#define BE_CUDA_SEQS 4096u             /* sequences of one operation */
+#define BE_CUDA_GRAPHS 32u             /* captured lists kept */
+#define BE_CUDA_SMALL_ROWS 8u          /* rows of a sequence that still count as decoding */
+#define BE_CUDA_FNS 256u               /* loaded kernels */
+#define BE_CUDA_F16_COLS 32768u        /* wider tensors stay f32 with compute = f16 */
+#define BE_CUDA_LIBS 64u               /* loaded modules */
 /* dynamic shared memory no kernel has to ask for: 48 KiB less what may be static */
 #define BE_CUDA_DYN (32u << 10)
 

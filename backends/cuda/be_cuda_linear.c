@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define OWN_COLS 2048u /* measured: docs/performance.md */
-#define MAX_CMDS 8u /* quantize, and one launch per part */
+#define MAX_CMDS 8u    /* quantize, and one launch per part */
 
 /* Which int8 form a format multiplies; -1: floats. */
 static int enc_of(enum be_dtype t)

@@ -148,7 +148,7 @@ static void norm_build(struct kc_case *c)
         add = twice % 2 ? ADD_OTHER : ADD_IS_OUT;
         kind = twice < 2 ? OUT_TENSOR : OUT_BOTH;
         a->scale = twice != 1 ? 0.625f : 0;
-        two = twice > 0 && a->k <= KX_NORM_TWICE;
+        two = twice > 0;
     } else { /* with int8: both encodings, with and without the tensor */
         add = c->variant % 2 ? ADD_OTHER : ADD_NONE;
         a->x_t = kc_type_at(d->act, c->variant / 2);

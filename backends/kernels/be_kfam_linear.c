@@ -74,8 +74,8 @@ static void grid_mv(const struct be_kentry *e, const void *args, struct be_kgrid
     }
     chunk = a->k < chunk ? (a->k + 7) / 8 * 8 : chunk;
     g->x = ceil_div(tiles, per ? per : 1);
-    if (be_dtype_block((enum be_dtype)e->desc.wfmt) == 32 && e->desc.epi != KX_EPI_GEGLU &&
-        a->xq && tiles <= MV_FEW)
+    if (be_dtype_block((enum be_dtype)e->desc.wfmt) == 32 && e->desc.epi != KX_EPI_GEGLU && a->xq &&
+        tiles <= MV_FEW)
         g->x = tiles * BE_KLIN_MV_WIDE;
     g->y = e->desc.act == BE_KACT_ANY ? ceil_div(a->n, e->sched.rows_tile) : a->n;
     g->z = 1;

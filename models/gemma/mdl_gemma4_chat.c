@@ -85,6 +85,7 @@ size_t g4_enter(struct g4_chat *c, const char *key, size_t i)
 {
     static const char more[] = "...";
     size_t was = c->n_where, n = key ? strnlen(key, 41) : 0;
+    const char *text;
     char part[64];
 
     if (was >= sizeof(more) - 1 && strcmp(c->where + was - (sizeof(more) - 1), more) == 0)
@@ -96,10 +97,11 @@ size_t g4_enter(struct g4_chat *c, const char *key, size_t i)
         snprintf(part, sizeof(part), "%s%.*s%s", was ? "." : "", (int)n, key, key[n] ? "~" : "");
     else
         snprintf(part, sizeof(part), "[%zu]", i);
-    if (strlen(part) + sizeof(more) > sizeof(c->where) - was)
-        strcpy(part, more);
-    strcpy(c->where + was, part);
-    c->n_where = was + strlen(part);
+    /* there is always room for the dots: a piece that would take it becomes them */
+    text = strlen(part) + sizeof(more) > sizeof(c->where) - was ? more : part;
+    n = strlen(text);
+    memcpy(c->where + was, text, n + 1);
+    c->n_where = was + n;
     return was;
 }
 

@@ -37,7 +37,7 @@
     X(RESPONSE_FORMAT, "response_format", OBJECT, false, 0, 0, 0, NULL)                \
     X(GRAMMAR, "grammar", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                    \
     X(REGEX, "regex", STR, false, 1, SUP_FORMAT_BYTES, 0, NULL)                        \
-    X(DRAFT_MODEL, "draft_model", STR, false, 1, 1024, 0, NULL)                \
+    X(DRAFT_MODEL, "draft_model", STR, false, 1, 1024, 0, NULL)                        \
     X(SPECULATIVE_K, "speculative_k", INT, false, 1, 8, 0, NULL)                       \
     X(SPECULATION, "speculation_policy", ENUM, false, 0, 0, 0, "auto|off|lookup|mtp")  \
     X(CACHE_COMPACTION, "cache_compaction_ratio", REFUSE, false, 0, 0, 0, NULL)        \

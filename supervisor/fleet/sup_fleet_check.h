@@ -38,7 +38,7 @@ struct sup_asked {
     uint64_t n_tokens;  /* seen so far, over all choices; updated */
     uint64_t n_deltas;
     bool logprobs, echo, tools, stream, cached; /* cached: may use the prompt cache */
-    uint64_t n_prompt;     /* tokens of the prompt, at most */
+    uint64_t n_prompt;                          /* tokens of the prompt, at most */
     uint64_t answer_bytes; /* packed bytes of the deltas seen so far; updated */
 };
 

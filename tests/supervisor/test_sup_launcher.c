@@ -118,12 +118,8 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
         const char *id;
         bool is_dir;
         uint64_t bytes;
-    } want[] = {{"bert", true, 5},
-                {"drafted", true, 7},
-                {"inside.gguf", false, 3},
-                {"one.gguf", false, 1},
-                {"org/assistant", true, 2},
-                {"org/sharded", true, 0},
+    } want[] = {{"bert", true, 5},         {"drafted", true, 7},       {"inside.gguf", false, 3},
+                {"one.gguf", false, 1},    {"org/assistant", true, 2}, {"org/sharded", true, 0},
                 {"org/two.gguf", false, 3}};
     struct sup_scan sc = {0};
     struct rc_err err = RC_ERR_INIT;

@@ -486,9 +486,8 @@ static void bench_prints_its_numbers(void **state)
     static const char *const keys[] = {
         "load_ms", "prefill_tok_s", "decode_tok_s", "decode_step_cpu_ms", "threads", "hot_allocs"};
     char out[4096];
-    FILE *f =
-        popen(EXE " --bench " GEMMA " --only prompt,decode --prompt 40 --gen 8 --seqs 2 --runs 2",
-              "r");
+    FILE *f = popen(
+        EXE " --bench " GEMMA " --only prompt,decode --prompt 40 --gen 8 --seqs 2 --runs 2", "r");
     size_t n;
     json_t *o;
 
