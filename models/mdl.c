@@ -506,8 +506,66 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                    float *out, struct rc_err *err)
 {
+    if (m->fam->encode_with)
+        return m->fam->encode_with(m, n_seqs, ids, offsets, NULL, 0, out, err);
     return m->fam->encode ? m->fam->encode(m, n_seqs, ids, offsets, out, err)
                           : cannot(m, "embed", err);
+}
+
+enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
+                        struct rc_err *err)
+{
+    if (n_media == 0)
+        return mdl_encode(m, n_seqs, ids, offsets, out, err);
+    return m->fam->encode_with
+               ? m->fam->encode_with(m, n_seqs, ids, offsets, media, n_media, out, err)
+               : cannot(m, "embed pictures or sounds", err);
+}
+
+enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
+                          struct mdl_ids *out, uint32_t *rows, struct rc_err *err)
+{
+    return m->fam->embed_ordered ? m->fam->embed_ordered(m, in, out, rows, err)
+                                 : cannot(m, "embed groups", err);
+}
+
+enum rc mdl_media_image(const struct mdl *m, const struct mdl_image *img, struct mdl_media **out,
+                        struct rc_err *err)
+{
+    return m->fam->media_image ? m->fam->media_image(m, img, out, err)
+                               : cannot(m, "look at pictures", err);
+}
+
+enum rc mdl_media_sound(const struct mdl *m, const struct mdl_sound *snd, struct mdl_media **out,
+                        struct rc_err *err)
+{
+    return m->fam->media_sound ? m->fam->media_sound(m, snd, out, err)
+                               : cannot(m, "listen to sounds", err);
+}
+
+void mdl_media_free(struct mdl_media **media)
+{
+    if (*media)
+        free((*media)->x);
+    free(*media);
+    *media = NULL;
+}
+
+uint32_t mdl_media_tokens(const struct mdl_media *media)
+{
+    return media->n_tokens;
+}
+
+uint64_t mdl_media_bytes(const struct mdl_media *media)
+{
+    return (uint64_t)media->n_rows * media->n_cols * sizeof(float);
+}
+
+void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user)
+{
+    m->encode_stop = stop;
+    m->encode_stop_user = user;
 }
 
 uint32_t mdl_encode_max_seqs(const struct mdl *m)

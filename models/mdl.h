@@ -54,7 +54,13 @@ struct mdl_info {
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
-    char note[128]; /* what of the files is left aside, for people; "" = nothing */
+    bool can_embed_image, can_embed_sound, can_embed_groups;
+    uint32_t sound_rate;   /* samples a second that its ears want, 0 = hears nothing */
+    uint32_t sound_ms;     /* longest sound of one part */
+    uint32_t image_pixels; /* most pixels of a picture as given; 0 = sees nothing */
+    char identity[65];     /* of an embedder: 64 hex digits of SHA-256 over the files that make its
+                              vectors and the recipe; "" while probing and of other models */
+    char note[128];        /* what of the files is left aside, for people; "" = nothing */
 };
 
 /* Everything about a model that its headers tell, without loading weights and
@@ -220,6 +226,62 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                    float *out, struct rc_err *err);
 uint32_t mdl_encode_max_seqs(const struct mdl *m);
+/* Pixels as they were decoded: [height, stride] bytes of RGB or RGBA (alpha is dropped). */
+struct mdl_image {
+    uint32_t width, height; /* >= 1 */
+    size_t stride;          /* bytes from row to row, >= width * n_channels */
+    uint32_t n_channels;    /* 3 or 4 */
+    const uint8_t *pixels;  /* borrowed for the call */
+};
+struct mdl_sound {
+    uint32_t rate;    /* must be mdl_info.sound_rate: RC_INVALID otherwise */
+    size_t n;         /* samples of one channel, finite, full scale 1 */
+    const float *pcm; /* borrowed for the call */
+};
+/* A picture or a sound ready for the model's tower (resized and cut into patches, or its
+ * mel features): plain memory, of no device. Freed with mdl_media_free. */
+struct mdl_media;
+/* Errors: RC_UNSUPPORTED the model has no such tower, RC_INVALID sides that cannot be brought
+ * to patches, RC_TOO_LARGE longer than the model hears (err->n, err->limit in ms), RC_NOMEM. */
+enum rc mdl_media_image(const struct mdl *m, const struct mdl_image *img, struct mdl_media **out,
+                        struct rc_err *err);
+enum rc mdl_media_sound(const struct mdl *m, const struct mdl_sound *snd, struct mdl_media **out,
+                        struct rc_err *err);
+void mdl_media_free(struct mdl_media **media);
+uint32_t mdl_media_tokens(const struct mdl_media *media); /* rows it takes, its marks aside */
+uint64_t mdl_media_bytes(const struct mdl_media *media);  /* of memory it holds */
+
+/* An ordered input: texts and media as one sequence, by the family's rules (separators,
+ * one prompt, marks around media). A part is a text (media NULL) or media (text unread). */
+struct mdl_embed_part {
+    const char *text;
+    size_t n_bytes;
+    const struct mdl_media *media;
+};
+struct mdl_embed_input {
+    const struct mdl_embed_part *parts;
+    size_t n_parts;
+    bool group;        /* parts of a group are joined by newlines; false: a flat input, one part */
+    const char *title; /* or NULL; RC_INVALID where the task type takes none */
+    size_t n_title;
+    const char *task_type; /* "" or NULL = the model's default */
+};
+/* Tokens of one ordered input, appended to out; rows[i] is the place in out of the first row of
+ * the i-th media part (rows has room for all of them). Never truncates: RC_TOO_LARGE as above.
+ * RC_UNSUPPORTED where the family takes single texts only. */
+enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
+                          struct mdl_ids *out, uint32_t *rows, struct rc_err *err);
+/* Media of a call of mdl_encode: where its first row stands in ids, ascending. */
+struct mdl_encode_media {
+    uint32_t row;
+    const struct mdl_media *media;
+};
+enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
+                        struct rc_err *err);
+/* Called between the layers of an encoding pass; true: the pass ends with RC_CANCELLED and
+ * the model stays usable. NULL user hook = never. */
+void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user);
 /* dims <= embed_dim the model may be cut to; RC_INVALID otherwise, saying why. */
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
 

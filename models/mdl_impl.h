@@ -102,10 +102,21 @@ struct mdl {
     size_t n_eos;
     uint32_t n_out; /* rows of logits of the last pass; 0 before any, or after one that failed */
     const struct mdl_tok_stop *stop; /* for mdl_tok_flags; NULL: never asked */
-    void *state;                     /* the family's own */
+    bool (*encode_stop)(void *user); /* see mdl_set_encode_stop */
+    void *encode_stop_user;
+    void *state; /* the family's own */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
     void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
     void *trace_user;
+};
+
+/* What mdl_media_image and mdl_media_sound make: rows of numbers for a tower. */
+struct mdl_media {
+    uint32_t n_tokens;       /* soft tokens */
+    bool is_sound;           /* else a picture */
+    uint32_t n_rows, n_cols; /* patches x numbers of a patch, or frames x mel bands */
+    uint32_t grid_w, grid_h; /* of a picture, in patches */
+    float *x;                /* [n_rows, n_cols], owned */
 };
 
 /* Where the numbers come from while opening; borrowed for that call only. */
@@ -147,6 +158,15 @@ struct mdl_family {
     enum rc (*encode)(struct mdl *, uint32_t, const int32_t *, const uint32_t *, float *,
                       struct rc_err *);
     uint32_t (*encode_max_seqs)(const struct mdl *);
+    /* Optional: media and ordered inputs; encode_with then stands for encode too. */
+    enum rc (*media_image)(const struct mdl *, const struct mdl_image *, struct mdl_media **,
+                           struct rc_err *);
+    enum rc (*media_sound)(const struct mdl *, const struct mdl_sound *, struct mdl_media **,
+                           struct rc_err *);
+    enum rc (*embed_ordered)(const struct mdl *, const struct mdl_embed_input *, struct mdl_ids *,
+                             uint32_t *, struct rc_err *);
+    enum rc (*encode_with)(struct mdl *, uint32_t, const int32_t *, const uint32_t *,
+                           const struct mdl_encode_media *, uint32_t, float *, struct rc_err *);
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 
