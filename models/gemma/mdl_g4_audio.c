@@ -46,6 +46,7 @@ struct mdl_g4_audio {
     struct g4_ones ones;
     struct be_tensor *mel, *win[2], *map[2], *flat, *x, *t, *q, *k, *v, *att, *room, *wide, *ff;
     struct be_tensor *places, *rel, *out, *soft;
+    struct mdl_g4_trace trace;
     float *place; /* [n_keys, d_model]: what stands for the distances */
 };
 
@@ -211,6 +212,11 @@ void mdl_g4_audio_free(struct mdl_g4_audio **audio, struct be_ctx *be)
 uint32_t mdl_g4_audio_max_tokens(const struct mdl_g4_audio *a)
 {
     return a->max_tokens;
+}
+
+void mdl_g4_audio_trace(struct mdl_g4_audio *a, const struct mdl_g4_trace *t)
+{
+    a->trace = *t;
 }
 
 /* ---------------------------------------------------------------------- plan */
@@ -575,15 +581,20 @@ enum rc mdl_g4_audio_pass(struct mdl_g4_audio *a, struct be_ctx *be, const struc
     if ((rc = be_tensor_write(be, a->places, 0, a->n_keys, a->place, err)) != RC_OK ||
         (rc = subsample(a, be, media, err)) != RC_OK)
         return rc;
+    g4_show(&a->trace, "subsampled", a->x, n);
     for (uint32_t i = 0; i < a->n_layers; i++) {
         if (stop && stop(user))
             return rc_fail(err, RC_CANCELLED, "stopped before layer %u of a sound", i);
         if ((rc = one_layer(a, be, &a->layer[i], n, err)) != RC_OK)
             return rc;
+        g4_show_layer(&a->trace, i, a->x, n);
     }
-    if ((rc = g4_project(be, a->x, a->out_w, a->out_b, a->out, n, err)) != RC_OK ||
-        (rc = g4_norm(be, a->out, a->ones.w, NULL, a->out, n, 1e-6f, err)) != RC_OK ||
+    if ((rc = g4_project(be, a->x, a->out_w, a->out_b, a->out, n, err)) != RC_OK)
+        return rc;
+    g4_show(&a->trace, "out", a->out, n);
+    if ((rc = g4_norm(be, a->out, a->ones.w, NULL, a->out, n, 1e-6f, err)) != RC_OK ||
         (rc = g4_project(be, a->out, a->proj, NULL, a->soft, n, err)) != RC_OK)
         return rc;
+    g4_show(&a->trace, "projected", a->soft, n);
     return be_tensor_read(be, a->soft, 0, n, soft, err);
 }

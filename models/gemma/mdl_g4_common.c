@@ -206,6 +206,21 @@ enum rc g4_act(struct be_ctx *be, struct be_tensor *x, enum be_act_kind kind, ui
     return be_act(be, &a, err);
 }
 
+void g4_show(const struct mdl_g4_trace *t, const char *name, const struct be_tensor *x, uint32_t n)
+{
+    if (t->fn)
+        t->fn(t->user, name, x, n);
+}
+
+void g4_show_layer(const struct mdl_g4_trace *t, uint32_t layer, const struct be_tensor *x,
+                   uint32_t n)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "layer%u", layer);
+    g4_show(t, name, x, n);
+}
+
 /* -------------------------------------------------------------------- config */
 
 enum rc g4_cfg_is(const json_t *obj, const char *what, const char *key, double want,

@@ -64,6 +64,9 @@ enum rc g4_cfg_is(const json_t *obj, const char *what, const char *key, double w
 /* The same for a word. */
 enum rc g4_cfg_word(const json_t *obj, const char *what, const char *key, const char *want,
                     struct rc_err *err);
+void g4_show(const struct mdl_g4_trace *t, const char *name, const struct be_tensor *x, uint32_t n);
+void g4_show_layer(const struct mdl_g4_trace *t, uint32_t layer, const struct be_tensor *x,
+                   uint32_t n);
 enum rc g4_media_new(struct mdl_media **out, uint32_t n_rows, uint32_t n_cols, struct rc_err *err);
 
 #endif

@@ -57,6 +57,15 @@ enum rc mdl_g4_vision_pass(struct mdl_g4_vision *v, struct be_ctx *be,
 enum rc mdl_g4_audio_pass(struct mdl_g4_audio *a, struct be_ctx *be, const struct mdl_media *media,
                           float *soft, bool (*stop)(void *user), void *user, struct rc_err *err);
 
+/* Golden tests look at what stands behind each module of the reference: "patch_embedder",
+ * "subsampled", "layer0" ..., "pooled_scaled", "out", "projected". */
+struct mdl_g4_trace {
+    void (*fn)(void *user, const char *name, const struct be_tensor *x, uint32_t n_rows);
+    void *user;
+};
+void mdl_g4_vision_trace(struct mdl_g4_vision *v, const struct mdl_g4_trace *t);
+void mdl_g4_audio_trace(struct mdl_g4_audio *a, const struct mdl_g4_trace *t);
+
 /* be: the context of plan, NULL when it was only probed. Weights and tensors are the plan's. */
 void mdl_g4_vision_free(struct mdl_g4_vision **v, struct be_ctx *be);
 void mdl_g4_audio_free(struct mdl_g4_audio **a, struct be_ctx *be);

@@ -35,6 +35,7 @@ struct mdl_g4_vision {
     int32_t *col, *row, *ids; /* [max_patches] */
     uint32_t *offsets;        /* [max_tokens + 1] */
     float *chunk;             /* [CHUNK, d_patch] */
+    struct mdl_g4_trace trace;
 };
 
 /* -------------------------------------------------------------------- config */
@@ -158,6 +159,11 @@ void mdl_g4_vision_free(struct mdl_g4_vision **vision, struct be_ctx *be)
 uint32_t mdl_g4_vision_max_tokens(const struct mdl_g4_vision *v)
 {
     return v->max_tokens;
+}
+
+void mdl_g4_vision_trace(struct mdl_g4_vision *v, const struct mdl_g4_trace *t)
+{
+    v->trace = *t;
 }
 
 /* ---------------------------------------------------------------------- plan */
@@ -502,9 +508,13 @@ static enum rc finish(struct mdl_g4_vision *v, struct be_ctx *be, const struct m
     }
     v->offsets[cells] = n;
     if ((rc = be_gather(be, &g, err)) != RC_OK || (rc = be_pool(be, &p, err)) != RC_OK ||
-        (rc = be_scale(be, &s, err)) != RC_OK ||
-        (v->standardize && (rc = be_affine(be, &a, err)) != RC_OK) ||
-        (rc = g4_norm(be, v->pooled, v->ones.w, NULL, v->pooled, cells, 1e-6f, err)) != RC_OK)
+        (rc = be_scale(be, &s, err)) != RC_OK)
+        return rc;
+    g4_show(&v->trace, "pooled_scaled", v->pooled, cells);
+    if (v->standardize && (rc = be_affine(be, &a, err)) != RC_OK)
+        return rc;
+    g4_show(&v->trace, "out", v->pooled, cells);
+    if ((rc = g4_norm(be, v->pooled, v->ones.w, NULL, v->pooled, cells, 1e-6f, err)) != RC_OK)
         return rc;
     return g4_project(be, v->pooled, v->proj, NULL, v->soft, cells, err);
 }
@@ -517,13 +527,16 @@ enum rc mdl_g4_vision_pass(struct mdl_g4_vision *v, struct be_ctx *be,
 
     if ((rc = check_media(v, media, err)) != RC_OK || (rc = embed(v, be, media, err)) != RC_OK)
         return rc;
+    g4_show(&v->trace, "patch_embedder", v->x, media->n_rows);
     for (uint32_t i = 0; i < v->n_layers; i++) {
         if (stop && stop(user))
             return rc_fail(err, RC_CANCELLED, "stopped before layer %u of a picture", i);
         if ((rc = one_layer(v, be, &v->layer[i], media->n_rows, err)) != RC_OK)
             return rc;
+        g4_show_layer(&v->trace, i, v->x, media->n_rows);
     }
     if ((rc = finish(v, be, media, err)) != RC_OK)
         return rc;
+    g4_show(&v->trace, "projected", v->soft, media->n_tokens);
     return be_tensor_read(be, v->soft, 0, media->n_tokens, soft, err);
 }
