@@ -144,6 +144,8 @@ void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
  * name, state, speed-up, reason). NULL = nothing to tell. Caller frees. */
 char *be_ctx_report(const struct be_ctx *ctx);
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err);
+/* The name the context was made by, "cpu". */
+const char *be_ctx_backend(const struct be_ctx *ctx);
 /* NULL-ended list of backend names in this build. */
 const char *const *be_names(void);
 
@@ -398,8 +400,8 @@ enum rc be_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err 
  * temperature, keep the top_k largest, softmax, keep the smallest set of mass >= top_p, drop what
  * is below min_p times the largest, draw with u. temperature 0: arg-max. out_ids host [n]; -1: this
  * row needs the host (its top_p set may not fit the device's candidates, or it holds a value that
- * is not finite, which the host reports). A row's id depends on that row alone. Errors: RC_UNSUPPORTED
- * when the backend has none (ask be_can_sample first). */
+ * is not finite, which the host reports). A row's id depends on that row alone. Errors:
+ * RC_UNSUPPORTED when the backend has none (ask be_can_sample first). */
 struct be_sample_row {
     float temperature, top_p, min_p;
     uint32_t top_k; /* 0 = all */

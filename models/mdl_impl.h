@@ -29,6 +29,7 @@ struct mdl_plan_weight {
     void *owned;           /* f32 copy when add != 0; the columns when only some are taken */
     float add;             /* added to every value at load (norms stored as w-1) */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
+    uint32_t row0, n_rows; /* the same of rows */
     unsigned use;
 };
 struct mdl_plan_tensor {
@@ -58,6 +59,9 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
 enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0,
                          uint64_t d1, uint32_t col0, uint32_t n_cols, struct be_weight **slot,
                          struct rc_err *err);
+/* The matrix `name` [d0, d1] as n_parts weights of d0 / n_parts rows each (d0 is a multiple). */
+enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
+                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Dominant weight type by bytes, "Q4_K". */
@@ -129,6 +133,7 @@ struct mdl_family {
     const char *name;
     const char *const *hf_archs;   /* config.json "architectures" / "model_type" */
     const char *const *gguf_archs; /* general.architecture; NULL-ended lists */
+    const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -170,7 +175,7 @@ struct mdl_family {
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2;
 
 /* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
 void mdl_eos_add(struct mdl *m, int64_t id);
