@@ -301,7 +301,9 @@ enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct 
                        "a model needs a backend, batch_tokens and max_seqs of at least 1");
     if (!(m = mdl_new(be, o, err)))
         return RC_NOMEM;
-    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK) {
+    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK && m->fam->recipe)
+        rc = mdl_identity(m, root_fd, m->fam->recipe, m->info.identity, err);
+    if (rc == RC_OK) {
         *out = m;
         m = NULL;
     }
@@ -569,6 +571,13 @@ void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user)
 {
     m->encode_stop = stop;
     m->encode_stop_user = user;
+}
+
+enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err)
+{
+    if (m->encode_stop && m->encode_stop(m->encode_stop_user))
+        return rc_fail(err, RC_CANCELLED, "stopped between two layers of an encoding pass");
+    return RC_OK;
 }
 
 uint32_t mdl_encode_max_seqs(const struct mdl *m)

@@ -134,6 +134,8 @@ struct mdl_family {
     const char *const *hf_archs;   /* config.json "architectures" / "model_type" */
     const char *const *gguf_archs; /* general.architecture; NULL-ended lists */
     const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
+    const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
+                                      identity; another name when they would change */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -176,6 +178,14 @@ struct mdl_family {
 };
 
 extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2;
+
+/* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
+ * "identity". Errors: those of reading the side files. */
+enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char out[65],
+                     struct rc_err *err);
+
+/* Between two layers of an encoding pass: RC_CANCELLED when mdl_set_encode_stop's hook says so. */
+enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err);
 
 /* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
 void mdl_eos_add(struct mdl *m, int64_t id);

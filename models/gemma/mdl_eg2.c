@@ -142,20 +142,13 @@ static enum rc own_input(const struct pass *p, uint32_t l, struct rc_err *err)
     return w->scalar != 1 ? be_scale(p->m->be, &scale, err) : RC_OK;
 }
 
-static enum rc stopped(const struct mdl *m, struct rc_err *err)
-{
-    if (m->encode_stop && m->encode_stop(m->encode_stop_user))
-        return rc_fail(err, RC_CANCELLED, "stopped between two layers");
-    return RC_OK;
-}
-
 static enum rc layers(const struct pass *p, struct rc_err *err)
 {
     uint32_t l;
     enum rc rc;
 
     for (l = 0; l < p->g->n_layers; l++) {
-        if ((rc = stopped(p->m, err)) != RC_OK ||
+        if ((rc = mdl_encode_stopped(p->m, err)) != RC_OK ||
             (rc = attention(p, &p->g->layer[l], err)) != RC_OK ||
             (rc = feed_forward(p, &p->g->layer[l], err)) != RC_OK ||
             (rc = own_input(p, l, err)) != RC_OK)
@@ -338,6 +331,7 @@ const struct mdl_family mdl_eg2 = {
     .gguf_archs = gguf_archs,
     .gguf_refusal = "EmbeddingGemma 2 is read from safetensors only (config.json, tokenizer.json, "
                     "model.safetensors); convert it back, or fetch the original",
+    .recipe = "embeddinggemma2-f32-mean-v1",
     .config = mdl_eg2_config,
     .plan = mdl_eg2_plan,
     .fit = mdl_eg2_fit,
