@@ -28,6 +28,9 @@ struct mdl_plan_weight {
     struct be_weight **slot;
     void *owned;           /* f32 copy when add != 0; the columns when only some are taken */
     float add;             /* added to every value at load (norms stored as w-1) */
+    float (*map)(float v, float arg); /* instead: what a value becomes at load; NULL = none */
+    float map_arg;
+    uint64_t rows, cols; /* as a matrix, when its shape has more dimensions; 0 = as it is */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
     uint32_t row0, n_rows; /* the same of rows */
     unsigned use;
@@ -62,6 +65,14 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
 /* The matrix `name` [d0, d1] as n_parts weights of d0 / n_parts rows each (d0 is a multiple). */
 enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
                        uint32_t n_parts, struct be_weight **slots, struct rc_err *err);
+/* The vector `name` [n] whose values go through map(value, arg) at load. */
+enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
+                        float (*map)(float v, float arg), float arg, struct be_weight **slot,
+                        struct rc_err *err);
+/* A tensor of up to MDL_MAX_DIMS dimensions, used as the matrix [rows, cols] of as many values. */
+enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, uint64_t rows, uint64_t cols,
+                        struct be_weight **slot, struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Dominant weight type by bytes, "Q4_K". */

@@ -49,13 +49,13 @@ static enum rc find(const struct mdl_file *f, const char *name, uint32_t n_dims,
     return RC_OK;
 }
 
-enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
-                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+/* widened: its values are changed at load, so it becomes f32. */
+static enum rc plan_one(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, bool widened, struct be_weight **slot,
                         struct rc_err *err)
 {
-    const uint64_t dims[2] = {d0, d1};
     const struct mdl_tensor *t = NULL;
-    uint64_t n = n_dims == 1 ? d0 : d0 * d1; /* both below 2^32: shapes are u32 here */
+    uint64_t n = 1;
     enum be_dtype as;
     enum rc rc;
 
@@ -63,7 +63,9 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
                : find(p->file, name, n_dims, dims, &t, err);
     if (rc != RC_OK)
         return rc;
-    as = add != 0 ? BE_F32 : t->dtype;
+    for (uint32_t i = 0; i < n_dims; i++)
+        n *= dims[i]; /* as many as the file was found to hold */
+    as = widened ? BE_F32 : t->dtype;
     if (p->be && !be_supports(p->be, as, use))
         return rc_fail_what(err, RC_UNSUPPORTED, name,
                             "tensor '%s': type %s cannot be used as %s on this backend", name,
@@ -73,12 +75,50 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
                                                  : "a matrix");
     if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
         return rc;
-    p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .add = add, .use = use};
+    p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .use = use};
     /* a table that stays in the file takes no memory of ours */
     if (!(use & BE_USE_MAPPED))
         p->weight_bytes += use & BE_USE_VECTOR ? n * sizeof(float) : t->n_bytes;
     p->n_params += n;
     return RC_OK;
+}
+
+enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    const uint64_t dims[2] = {d0, d1};
+    enum rc rc = plan_one(p, name, use, n_dims, dims, add != 0, slot, err);
+
+    if (rc == RC_OK)
+        p->w[p->n_w - 1].add = add;
+    return rc;
+}
+
+enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
+                        float (*map)(float v, float arg), float arg, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, BE_USE_VECTOR, 1, &n, true, slot, err);
+
+    if (rc == RC_OK) {
+        p->w[p->n_w - 1].map = map;
+        p->w[p->n_w - 1].map_arg = arg;
+    }
+    return rc;
+}
+
+enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, use, n_dims, dims, false, slot, err);
+
+    if (rc == RC_OK) {
+        p->w[p->n_w - 1].rows = rows;
+        p->w[p->n_w - 1].cols = cols;
+    }
+    return rc;
 }
 
 /* Bytes of n whole blocks' columns in every row of a matrix. */
@@ -195,7 +235,7 @@ enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err)
     return RC_OK;
 }
 
-/* f32 copy of a vector with `add` on every value; the plan owns it because the
+/* f32 copy of a vector with `add` on every value, or mapped; the plan owns it because the
  * backend may borrow it. */
 static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
 {
@@ -207,7 +247,7 @@ static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
                             w->t->name, n);
     be_dtype_to_f32(w->t->dtype, w->t->data, f, n);
     for (i = 0; i < n; i++)
-        f[i] += w->add;
+        f[i] = w->map ? w->map(f[i], w->map_arg) : f[i] + w->add;
     return RC_OK;
 }
 
@@ -242,12 +282,16 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
                                .use = w->use};
     enum rc rc;
 
+    if (w->rows > 0) {
+        d.n_rows = w->rows;
+        d.n_cols = w->cols;
+    }
     if (w->n_rows > 0) {
         d.n_bytes = part_bytes(w);
         d.data = (const uint8_t *)t->data + w->row0 / w->n_rows * d.n_bytes;
         d.n_rows = w->n_rows;
     }
-    if (w->add != 0) {
+    if (w->add != 0 || w->map) {
         size_t n = d.n_rows * d.n_cols;
 
         if ((rc = widen(w, n, err)) != RC_OK)
