@@ -7,7 +7,8 @@
  *
  * While a pass runs the channel is heard between layers: when a task of it is cancelled or its
  * time is over the pass ends, that task too, and the others' items are run again before those of
- * tasks that came later, so that nobody can hold up another again and again.
+ * tasks that came later, so that nobody can hold up another again and again. After a pass that
+ * failed its items are run again one by one: only who fails alone has failed.
  * Tests: tests/worker/test_wrk_engine_texts.c, test_wrk_engine_media.c
  */
 #include "wrk_embed_impl.h"
@@ -284,7 +285,8 @@ static void choose_of(struct wrk_engine *e, struct wrk_task *t, uint32_t max_row
         if (!is_text && m->media_next == m->media_read)
             return;
         it = is_text ? m->order[m->next] : m->media_order[m->media_next];
-        if (!it->done && *n > 0 && *rows + it->n > max_rows)
+        if (!it->done && *n > 0 &&
+            (*rows + it->n > max_rows || it->alone || e->pick[0].item->alone))
             return; /* alone it always fits: wrk_embed_item_take checked */
         (*next)++;
         if (it->done) /* its file could not be decoded */
@@ -397,13 +399,14 @@ static bool look(void *user)
 }
 
 /* The item will be chosen again. */
-static void put_back(struct wrk_embed *m, const struct wrk_item *it)
+static void put_back(struct wrk_embed *m, struct wrk_item *it, bool alone)
 {
     uint32_t *next = it->media != NULL ? &m->media_next : &m->next;
 
     if (it->at < *next)
         *next = it->at;
     m->again = true;
+    it->alone = alone;
 }
 
 /* Ends the tasks of the pass that are over; *ended: some were. */
@@ -524,10 +527,10 @@ static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
         return rc;
     if ((rc = end_over(e, n, &ended, err)) != RC_OK)
         return rc;
-    if (failed == RC_CANCELLED && ended) {
+    if ((failed == RC_CANCELLED && ended) || (failed != RC_OK && n > 1)) {
         for (uint32_t i = 0; i < n; i++)
             if (e->pick[i].task != NULL)
-                put_back(e->pick[i].task->embed, e->pick[i].item);
+                put_back(e->pick[i].task->embed, e->pick[i].item, !ended);
         return RC_OK;
     }
     if (failed == RC_OK && mdl_guard(e->o.mdl, &why) != RC_OK)

@@ -30,6 +30,7 @@ struct wrk_item {
     uint32_t at;  /* in order[] or media_order[] */
     uint32_t n_media_rows;
     bool truncated, done;
+    bool alone; /* a pass with it failed: it is run by itself, to see whether it was this one */
     /* of an item with files, from the time it is ready until it is encoded */
     struct mdl_media **media;
     uint32_t *media_row; /* from the item's first row */
