@@ -1,7 +1,7 @@
 /* sup_fleet_media.c - what a worker tells of the files it decodes, as metrics.
  *
  * Counters are what came since the last Stats of the same worker, so a restart is no
- * step back. Page: docs/media.md. Tests: tests/supervisor/test_sup_fleet_media.c
+ * step back. Page: docs/media.md. Tests: tests/supervisor/test_sup_fleet_kernels.c
  */
 #include "sup_fleet_impl.h"
 
