@@ -19,6 +19,7 @@
 #include "sup_front.h"
 #include "sup_http.h"
 #include "sup_media.h"
+#include "sup_metrics.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
@@ -64,6 +65,18 @@ static void free_mem(struct sup_call *c, const struct sup_blk *keep)
     }
 }
 
+static void hold(struct sup_call *c, uint64_t n)
+{
+    struct sup_front *front = c->front;
+
+    if (n == c->held_bytes)
+        return;
+    front->held_bytes += n - c->held_bytes;
+    c->held_bytes = n;
+    sup_series_set(sup_series(front->metrics, SUP_M_HELD_BYTES, NULL, NULL),
+                   (double)front->held_bytes);
+}
+
 static void on_timer_closed(uv_handle_t *h)
 {
     free(h->data);
@@ -79,7 +92,7 @@ static void destroy(struct sup_call *c)
     sup_api_frame_deinit(&c->frame);
     free_mem(c, NULL);
     free(c->parts);
-    c->front->held_bytes -= c->held_bytes;
+    hold(c, 0);
     if (c->counted)
         c->front->active--;
     if (c->timer_used)
@@ -362,8 +375,7 @@ bool sup_call_hold(struct sup_call *c, uint64_t n, struct sup_fail *f)
             (unsigned long long)max);
         return false;
     }
-    c->front->held_bytes += n;
-    c->held_bytes += n;
+    hold(c, c->held_bytes + n);
     return true;
 }
 
