@@ -24,6 +24,8 @@
       "connections cut by a limit")                                                                \
     X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
       "paused because the client reads slowly")                                                    \
+    X(HELD_BYTES, "inferd_request_held_bytes", GAUGE, NULL, NULL, "files inside requests in work, "\
+      "and bodies that wait for a look at the disk")                                               \
     X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\
       "deadline, crashed, poisoned, refused")                                                      \
     X(TASKS_ACTIVE, "inferd_tasks_active", GAUGE, "model", NULL, "tasks in work or waiting")       \
