@@ -84,6 +84,16 @@ void wrk_embed_free(struct wrk_embed **pm)
     *pm = NULL;
 }
 
+const float *wrk_embed_vectors(const struct wrk_embed *m)
+{
+    return m->out;
+}
+
+uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx)
+{
+    return m->item[idx].n;
+}
+
 /* ------------------------------------------------------------------ preparing */
 
 static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
@@ -241,9 +251,10 @@ enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budg
 
 /* ------------------------------------------------------------------- encoding */
 
+/* Of an Embed task, or of a Decide task that has texts to encode. */
 static bool waits(const struct wrk_task *t)
 {
-    return t->kind == IPC__FRAME__BODY_EMBED && t->prepared;
+    return t->embed != NULL && t->prepared;
 }
 
 /* Fills pick[] from all tasks, beginning with another one each time. */
@@ -353,6 +364,10 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
         next = t->next;
         if (!waits(t) || t->embed->n_done < t->embed->n)
             continue;
+        if (t->decide != NULL) {
+            wrk_decide_embedded(e, t);
+            continue;
+        }
         rc = send_vectors(e, t, err);
         if (rc == RC_TOO_LARGE) {
             struct rc_err why = *err;
@@ -371,10 +386,13 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
 static enum rc fail_task(struct wrk_engine *e, uint32_t n, struct wrk_task *t,
                          const struct rc_err *why, struct rc_err *err)
 {
+    struct rc_err mine = *why;
+
     for (uint32_t i = 0; i < n; i++)
         if (e->pick[i].task == t)
             e->pick[i].task = NULL;
-    return wrk_task_end(e, t, why, err);
+    wrk_decide_explain(t, &mine);
+    return wrk_task_end(e, t, &mine, err);
 }
 
 static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
