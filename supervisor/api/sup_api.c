@@ -26,6 +26,7 @@ CALL(chat, sup_chat_ops)
 CALL(responses, sup_responses_ops)
 CALL(completions, sup_completions_ops)
 CALL(embed, sup_embed_ops)
+CALL(decisions, sup_decisions_ops)
 CALL(tokenize, sup_tokenize_ops)
 CALL(detokenize, sup_detokenize_ops)
 CALL(echo, sup_echo_ops)
@@ -56,6 +57,7 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/completions", completions, "completions"},
     {"POST", "/ai/v1/embed", embed, "embed", true},
     {"POST", "/ai/v1/embeddings", embed, "embed", true},
+    {"POST", "/ai/v1/decisions", decisions, "decisions"},
     {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
     {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
     {"POST", "/ai/v1/echo", echo, "echo"},
