@@ -3,6 +3,7 @@
 
     oracle.py MODEL_DIR OUT [--threads 2] [--only short|long|all]
 
+Cases that OUT holds of the same checkpoint and versions already are kept: short ones first, long ones later.
 OUT gets oracle.json (cases with token ids, inputs and vectors at every size; versions; hashes of the checkpoint and of
 the media), means.safetensors (mean over tokens before normalising, F32, in the order of the cases) and the pictures and
 sounds (media.py; NAME.raw are the pixels). Cases: texts of exactly 511, 512, 513, 8,191 and 8,192 tokens, eight task
@@ -63,6 +64,19 @@ def part_json(part):
     return {"text": value} if kind == "text" else {kind: os.path.basename(value)}
 
 
+def before(out, digest):
+    """Cases and means that an earlier run left."""
+    from safetensors.numpy import load_file
+    path = os.path.join(out, "oracle.json")
+    if not os.path.exists(path):
+        return [], []
+    with open(path, encoding="utf-8") as f:
+        old = json.load(f)
+    if (old["checkpoint_digest"], old["versions"]) != (digest, reference.versions()):
+        raise SystemExit(f"oracle: {out} holds cases of another checkpoint or other versions")
+    return old["cases"], list(load_file(os.path.join(out, "means.safetensors"))["means"])
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
@@ -75,8 +89,10 @@ def main():
     media.write(a.out)
     ref = reference.Reference(a.model, a.threads)
     files = reference.checkpoint_files(a.model)
-    done, means = [], []
+    done, means = before(a.out, reference.checkpoint_digest(files))
     for name, parts, task, title, group in cases(ref, a.out, a.only):
+        if any(d["name"] == name for d in done):
+            continue
         begin = time.monotonic()
         ids, more = ref.prepare(parts, task, title)
         if len(ids) > 8192:
