@@ -16,6 +16,7 @@ import os
 import sys
 import time
 
+import checkpoint
 import media
 import reference
 
@@ -64,7 +65,7 @@ def part_json(part):
     return {"text": value} if kind == "text" else {kind: os.path.basename(value)}
 
 
-def before(out, digest):
+def before(out, identity):
     """Cases and means that an earlier run left."""
     from safetensors.numpy import load_file
     path = os.path.join(out, "oracle.json")
@@ -72,7 +73,7 @@ def before(out, digest):
         return [], []
     with open(path, encoding="utf-8") as f:
         old = json.load(f)
-    if (old["checkpoint_digest"], old["versions"]) != (digest, reference.versions()):
+    if (old["model_identity"], old["versions"]) != (identity, reference.versions()):
         raise SystemExit(f"oracle: {out} holds cases of another checkpoint or other versions")
     return old["cases"], list(load_file(os.path.join(out, "means.safetensors"))["means"])
 
@@ -88,8 +89,8 @@ def main():
     from safetensors.numpy import save_file
     media.write(a.out)
     ref = reference.Reference(a.model, a.threads)
-    files = reference.checkpoint_files(a.model)
-    done, means = before(a.out, reference.checkpoint_digest(files))
+    identity, files = checkpoint.identity(a.model)
+    done, means = before(a.out, identity)
     for name, parts, task, title, group in cases(ref, a.out, a.only):
         if any(d["name"] == name for d in done):
             continue
@@ -110,8 +111,8 @@ def main():
         means.append(mean.float().numpy())
         print(f"{name}: {len(ids)} tokens, {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
     names = [n + e for n in media.PICTURES for e in (".png", ".raw")] + [n + ".wav" for n in media.SOUNDS]
-    out = {"schema": 1, "model": os.path.basename(a.model.rstrip("/")), "checkpoint": files,
-           "checkpoint_digest": reference.checkpoint_digest(files), "precision": "f32", "versions": reference.versions(),
+    out = {"schema": 1, "model": os.path.basename(a.model.rstrip("/")), "model_identity": identity,
+           "files": files, "precision": "f32", "versions": reference.versions(),
            "dim": ref.dim, "dims": ref.dims,
            "pictures": {n: {"width": w, "height": h, "channels": c} for n, (w, h, c) in media.PICTURES.items()},
            "media": {n: reference.sha256(os.path.join(a.out, n)) for n in names}, "cases": done}
@@ -120,7 +121,7 @@ def main():
     with open(tmp, "w", encoding="utf-8") as f:
         json.dump(out, f, ensure_ascii=False)
     os.replace(tmp, os.path.join(a.out, "oracle.json"))
-    print(f"{a.out}: {len(done)} cases of {out['model']}, checkpoint {out['checkpoint_digest'][:12]}", file=sys.stderr)
+    print(f"{a.out}: {len(done)} cases of {out['model']}, identity {identity[:12]}", file=sys.stderr)
 
 
 if __name__ == "__main__":

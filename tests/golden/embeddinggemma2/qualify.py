@@ -80,7 +80,8 @@ class Run:
     def see_identity(self, j, what):
         got = j.get("model_identity")
         need(isinstance(got, str) and re.fullmatch("[0-9a-f]{64}", got), f"{what}: model_identity {got!r}, expected 64 hex digits")
-        need(self.identity in (None, got), f"{what}: model_identity {got}, before it was {self.identity}")
+        want = self.oracle["model_identity"]
+        need(got == want, f"{what}: model_identity {got}, the oracle's checkpoint has {want}")
         self.identity = got
 
     def media_case(self):
@@ -440,8 +441,7 @@ def main(args=None):
     report = {
         "schema": 1, "tool": "qualify", "url": a.url, "model": a.model, "model_identity": r.identity, "passed": all(x["passed"] for x in results),
         "iterations": a.iterations, "concurrency": a.concurrency, "tolerance": a.tolerance, "figures": r.figures, "checks": results,
-        "hashes": {"oracle.json": api.sha256(os.path.join(a.oracle, "oracle.json")), "checkpoint_digest": r.oracle["checkpoint_digest"],
-                   "qualify.py": api.sha256(os.path.abspath(__file__)), **({"binary": api.sha256(a.binary)} if a.binary else {})},
+        "hashes": {"oracle.json": api.sha256(os.path.join(a.oracle, "oracle.json")), "qualify.py": api.sha256(os.path.abspath(__file__)), **({"binary": api.sha256(a.binary)} if a.binary else {})},
         "reference": r.oracle["versions"], "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     api.write_report(a.output, report)
     print(f"{a.output}: {sum(x['passed'] for x in results)} of {len(results)} checks passed, largest difference "

@@ -28,25 +28,6 @@ def sha256(path):
     return h.hexdigest()
 
 
-def checkpoint_files(folder):
-    """Hash of each file of a checkpoint; expected outputs and media that golden folders keep beside it left out."""
-    out = {}
-    for base, _, names in os.walk(folder):
-        for n in names:
-            rel = os.path.relpath(os.path.join(base, n), folder)
-            if rel.startswith("calibrations") or n in ("cases.json", "golden.safetensors", "embeddinggemma2_receipt.json"):
-                continue
-            if n.endswith((".json", ".safetensors", ".txt", ".md", ".model")) or "." not in n:
-                out[rel] = sha256(os.path.join(base, n))
-    return dict(sorted(out.items()))
-
-
-def checkpoint_digest(files):
-    """One hash over the files of a checkpoint that decide about vectors."""
-    keep = {k: v for k, v in files.items() if k.endswith((".json", ".safetensors"))}
-    return hashlib.sha256(json.dumps(keep, sort_keys=True).encode()).hexdigest()
-
-
 def versions():
     import numpy
     import PIL
