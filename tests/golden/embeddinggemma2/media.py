@@ -63,18 +63,21 @@ def wav(values):
             b"data" + struct.pack("<I", len(data)) + data)
 
 
-PICTURES = {"wide": (640, 400, 3), "tall": (230, 410, 4)}  # width, height, channels
-SOUNDS = {"second": 16000, "short": 5917, "long": 52801}  # samples
+SETS = {  # pictures: width, height, channels; sounds: samples
+    "large": ({"wide": (640, 400, 3), "tall": (230, 410, 4)}, {"second": 16000, "short": 5917, "long": 52801}),
+    "small": ({"wide": (97, 61, 3), "tall": (50, 83, 4)}, {"second": 16000, "short": 5917, "long": 30345}),
+}
 
 
-def write(folder):
-    """The files and, for readers without a decoder, NAME.raw with the pixels. Names as above."""
+def write(folder, which="large"):
+    """The files of a set and, for readers without a decoder, NAME.raw with the pixels."""
+    pictures, sounds = SETS[which]
     os.makedirs(folder, exist_ok=True)
-    for i, (name, (w, h, c)) in enumerate(PICTURES.items()):
+    for i, (name, (w, h, c)) in enumerate(pictures.items()):
         data = pixels(w, h, c, i + 1)
         put(os.path.join(folder, name + ".png"), png(w, h, c, data))
         put(os.path.join(folder, name + ".raw"), data)
-    for i, (name, n) in enumerate(SOUNDS.items()):
+    for i, (name, n) in enumerate(sounds.items()):
         put(os.path.join(folder, name + ".wav"), wav(samples(n, i + 1)))
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """oracle.py - what the reference computes from an EmbeddingGemma 2 checkpoint, written down for our tests.
 
-    oracle.py MODEL_DIR OUT [--threads 2] [--only short|long|all]
+    oracle.py MODEL_DIR OUT [--threads 2] [--only short|long|all] [--media large|small]
 
 Cases that OUT holds of the same checkpoint and versions already are kept: short ones first, long ones later.
 OUT gets oracle.json (cases with token ids, inputs and vectors at every size; versions; hashes of the checkpoint and of
@@ -84,10 +84,12 @@ def main():
     p.add_argument("out")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--only", choices=["short", "long", "all"], default="all")
+    p.add_argument("--media", choices=list(media.SETS), default="large", help="size of pictures and sounds")
     a = p.parse_args()
     import numpy as np
     from safetensors.numpy import save_file
-    media.write(a.out)
+    media.write(a.out, a.media)
+    pictures, sounds = media.SETS[a.media]
     ref = reference.Reference(a.model, a.threads)
     identity, files = checkpoint.identity(a.model)
     done, means = before(a.out, identity)
@@ -99,7 +101,7 @@ def main():
         if len(ids) > 8192:
             print(f"oracle: case '{name}' has {len(ids)} tokens and is left out", file=sys.stderr)
             continue
-        layers = [] if len(ids) <= 600 else None
+        layers = [] if len(ids) <= 600 and a.media == "large" else None
         mean = ref.run(ids, more, layers)
         full = ref.vector(mean)
         rec = {"name": name, "task_type": task, "title": title, "group": group, "parts": [part_json(x) for x in parts],
@@ -110,11 +112,12 @@ def main():
         done.append(rec)
         means.append(mean.float().numpy())
         print(f"{name}: {len(ids)} tokens, {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
-    names = [n + e for n in media.PICTURES for e in (".png", ".raw")] + [n + ".wav" for n in media.SOUNDS]
+    names = [n + e for n in pictures for e in (".png", ".raw")] + [n + ".wav" for n in sounds]
     out = {"schema": 1, "model": os.path.basename(a.model.rstrip("/")), "model_identity": identity,
            "files": files, "precision": "f32", "versions": reference.versions(),
            "dim": ref.dim, "dims": ref.dims,
-           "pictures": {n: {"width": w, "height": h, "channels": c} for n, (w, h, c) in media.PICTURES.items()},
+           "pictures": {n: {"width": w, "height": h, "channels": c} for n, (w, h, c) in pictures.items()},
+           "media_set": a.media,
            "media": {n: reference.sha256(os.path.join(a.out, n)) for n in names}, "cases": done}
     save_file({"means": np.stack(means)}, os.path.join(a.out, "means.safetensors"))
     tmp = os.path.join(a.out, f"oracle.json.{os.getpid()}")
