@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """compare.py - the same suite on the reference and on the server, and whether they agree.
 
-    compare.py prepare --model-dir DIR --suite OUT [--longest 8192]              (needs the reference)
+    compare.py prepare --model-dir DIR --suite OUT [--longest 8192] [--media large|small]   (needs the reference)
     compare.py run --backend torch --model-dir DIR --suite OUT --output A.json   (needs the reference)
     compare.py run --backend server --url URL --model NAME --model-dir DIR --suite OUT --output B.json
     compare.py compare A.json B.json [--tolerance 1e-5] [--output REPORT.json]
@@ -60,7 +60,7 @@ def rendered(suite):
 def prepare(a):
     import reference
     ref = reference.Reference(a.model_dir)
-    media.write(a.suite)
+    media.write(a.suite, a.media)
 
     def case(name, parts, task="RETRIEVAL_DOCUMENT", group=False, kind="short"):
         return {"name": name, "parts": parts, "task_type": task, "title": None, "group": group, "kind": kind}
@@ -75,7 +75,7 @@ def prepare(a):
     suite = {"schema": 1, "cases": cases, "documents": DOCUMENTS, "queries": QUERIES, "choice": CHOICE,
              "model_identity": checkpoint.identity(a.model_dir)[0],
              "media": {n: api.sha256(os.path.join(a.suite, n)) for n in ("tall.png", "second.wav")},
-             "prompts": {"choice": ref.prompts[CHOICE_PROMPT]}, "versions": reference.versions()}
+             "prompts": {"choice": ref.prompts[CHOICE_PROMPT]}, "media_set": a.media, "versions": reference.versions()}
     api.write_report(os.path.join(a.suite, "suite.json"), suite)
     print(f"{a.suite}: {len(cases)} cases for {suite['model_identity'][:12]}")
     return 0
@@ -261,6 +261,7 @@ def main(args=None):
     sub = p.add_subparsers(dest="command", required=True)
     s = sub.add_parser("prepare")
     s.add_argument("--longest", type=int, default=8192, help="tokens of the longest text")
+    s.add_argument("--media", choices=list(media.SETS), default="large")
     r = sub.add_parser("run")
     r.add_argument("--backend", choices=["torch", "server"], required=True)
     r.add_argument("--url")
