@@ -35,7 +35,7 @@ struct state {
     const struct be_cpu_attn *a;
     unsigned n, n_groups; /* vectors; group g is vectors at[g] .. at[g + 1] - 1 */
     unsigned at[GROUPS + 1];
-    uint32_t t0; /* the tile's first key */
+    uint32_t t0, end; /* the first key of the tile; the first that nobody sees */
     uint32_t lo[BE_CPU_SEQ_VECS], hi[BE_CPU_SEQ_VECS];
     uint32_t b[BE_CPU_SEQ_VECS], e[BE_CPU_SEQ_VECS]; /* visible keys in it, relative to t0 */
     float m[BE_CPU_SEQ_VECS], l[BE_CPU_SEQ_VECS];
@@ -136,8 +136,9 @@ INLINE void values(unsigned r, const float *s, const float *v, uint32_t n, const
         break;      \
     }
 
-static void scores_any(unsigned r, const float *q, const float *k, uint32_t n, bool first,
-                       bool last, float scale, float *s)
+static void scores_any(unsigned r, const float *q, const float *k,
+                                                 uint32_t n, bool first, bool last, float scale,
+                                                 float *s)
 {
 #define CALL(c) scores(c, q, k, n, first, last, scale, s)
     BY_COUNT(r)
@@ -233,11 +234,40 @@ static void group_range(const struct state *t, unsigned g, uint32_t *b, uint32_t
     }
 }
 
+/* Rows of keys and values lie apart, which no hardware prefetcher follows: the next tile's are
+ * asked for bit by bit while this one's scores are computed. */
+struct ahead {
+    const struct be_cpu_attn *a;
+    uint32_t row, end, col; /* next piece: row of the sequence, element of the head */
+};
+
+static void fetch(struct ahead *f, uint32_t lines)
+{
+    size_t head = (size_t)f->a->kv_head * f->a->head_dim;
+
+    for (; lines > 0 && f->row < f->end; lines--) {
+        size_t at = f->row * f->a->ld_kv + head + f->col;
+
+        _mm_prefetch((const char *)(f->a->k + at), _MM_HINT_T1);
+        _mm_prefetch((const char *)(f->a->v + at), _MM_HINT_T1);
+        f->col += 16;
+        if (f->col >= f->a->head_dim) {
+            f->col = 0;
+            f->row++;
+        }
+    }
+}
+
 static void tile_scores(struct state *t, const uint32_t *gb, const uint32_t *ge, uint32_t b,
                         uint32_t e)
 {
-    uint32_t dim = t->a->head_dim;
+    uint32_t dim = t->a->head_dim, next = t->t0 + BE_CPU_KEYS;
+    struct ahead f = {.a = t->a, .row = next, .end = next + BE_CPU_KEYS};
+    uint32_t calls = (BE_CPU_KEYS / STRIP) * ((dim + DEPTH - 1) / DEPTH) * t->n_groups;
+    uint32_t lines = BE_CPU_KEYS * ((dim + 15) / 16) / calls + 1;
 
+    if (f.end > t->end)
+        f.end = t->end;
     for (uint32_t k = b & ~(STRIP - 1); k < e; k += STRIP) {
         for (uint32_t d = 0; d < dim; d += DEPTH) {
             uint32_t n = dim - d < DEPTH ? dim - d : DEPTH;
@@ -245,6 +275,7 @@ static void tile_scores(struct state *t, const uint32_t *gb, const uint32_t *ge,
             for (unsigned g = 0; g < t->n_groups; g++) {
                 unsigned i = t->at[g], r = t->at[g + 1] - i;
 
+                fetch(&f, lines);
                 if (gb[g] < k + STRIP && ge[g] > k)
                     scores_any(r, t->q + (size_t)i * dim + d * r, t->kt + (k * dim + d * STRIP), n,
                                d == 0, d + n == dim, t->a->scale, t->s + i * BE_CPU_KEYS + k);
@@ -370,6 +401,7 @@ void be_cpu_attn_seq_avx2(const struct be_cpu_attn *a, void *scratch)
         t.m[i] = -INFINITY;
         t.l[i] = 0;
     }
+    t.end = hi;
     for (t.t0 = lo - lo % BE_CPU_KEYS; t.t0 < hi; t.t0 += BE_CPU_KEYS)
         run_tile(&t);
     for (unsigned i = 0; i < t.n; i++) {
