@@ -1,9 +1,11 @@
 /* mdl_resize.c - bicubic resizing, byte for byte as Pillow does it.
  *
- * Two passes in fixed point with 22 bits behind the point, across first, each rounded to bytes;
- * that rounding in between is why the order matters. Rows are made across only when the second
- * pass asks for them and kept in a ring as tall as its filter, so that memory does not grow with
- * the picture's height. Knows no model. Tests: tests/models/test_mdl_media.c, fuzz_media_prep.c
+ * Two passes in fixed point with 22 bits behind the point, each rounded to bytes; that rounding in
+ * between is why the order matters: across first, but down first for a picture that is more than
+ * 100 times as high as wide and gets lower (Pillow's own rule up to 12; 13 weighs anew). Rows are
+ * made only when the pass down asks for them and kept in a ring as tall as its filter, so that
+ * memory does not grow with the picture's height. Knows no model. Tests:
+ * tests/models/test_mdl_media.c, fuzz_media_prep.c
  */
 #include "mdl_resize.h"
 
@@ -166,35 +168,46 @@ static enum rc check(const struct mdl_image *img, uint32_t out_w, uint32_t out_h
 enum rc mdl_resize_bicubic(const struct mdl_image *img, uint32_t out_w, uint32_t out_h,
                            uint8_t *out, struct rc_err *err)
 {
-    struct axis x = {0}, y = {0};
-    uint8_t *ring = NULL;
+    struct axis x = {0}, y = {0}, same = {0};
+    bool down_first;
+    uint8_t *ring = NULL, *row = NULL;
     int32_t *sums = NULL;
     uint32_t next = 0; /* the first input row that is not in the ring yet */
-    size_t n = (size_t)out_w * 3;
+    size_t n;          /* bytes of a row of the ring */
     enum rc rc;
 
-    if ((rc = check(img, out_w, out_h, err)) != RC_OK ||
-        (rc = axis_init(&x, img->width, out_w, err)) != RC_OK ||
-        (rc = axis_init(&y, img->height, out_h, err)) != RC_OK)
+    if ((rc = check(img, out_w, out_h, err)) != RC_OK)
+        return rc;
+    down_first = img->height > (uint64_t)img->width * 100 && out_h < img->height;
+    n = (size_t)(down_first ? img->width : out_w) * 3;
+    if ((rc = axis_init(&x, img->width, out_w, err)) != RC_OK ||
+        (rc = axis_init(&y, img->height, out_h, err)) != RC_OK ||
+        (rc = axis_init(&same, img->width, img->width, err)) != RC_OK)
         goto out;
     ring = malloc(n * y.most);
+    row = malloc(n);
     sums = malloc(n * sizeof(*sums));
-    if (!ring || !sums) {
-        rc = rc_fail(err, RC_NOMEM, "resize: no memory for %u rows of %u pixels", y.most, out_w);
+    if (!ring || !row || !sums) {
+        rc = rc_fail(err, RC_NOMEM, "resize: no memory for %u rows of %zu bytes", y.most, n);
         goto out;
     }
     for (uint32_t i = 0; i < out_h; i++) {
         const struct span *s = &y.span[i];
+        uint8_t *to = out + (size_t)i * out_w * 3;
 
         for (next = next < s->first ? s->first : next; next < s->first + s->n; next++)
-            across(&x, img->pixels + next * img->stride, img->n_channels,
+            across(down_first ? &same : &x, img->pixels + next * img->stride, img->n_channels,
                    ring + (size_t)(next % y.most) * n);
-        down(&y, i, ring, n, sums, out + i * n);
+        down(&y, i, ring, n, sums, down_first ? row : to);
+        if (down_first)
+            across(&x, row, 3, to);
     }
 out:
     free(ring);
+    free(row);
     free(sums);
     axis_deinit(&x);
     axis_deinit(&y);
+    axis_deinit(&same);
     return rc;
 }
