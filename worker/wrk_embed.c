@@ -70,6 +70,16 @@ void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **pm)
     *pm = NULL;
 }
 
+const float *wrk_embed_vectors(const struct wrk_embed *m)
+{
+    return m->out;
+}
+
+uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx)
+{
+    return m->item[idx].n;
+}
+
 /* ------------------------------------------------------------------ preparing */
 
 static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
@@ -265,10 +275,11 @@ enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budg
 
 /* ------------------------------------------------------------------- encoding */
 
-/* A task whose next file is just being decoded has its turn later: it may end then. */
+/* An Embed task, or a Decide task that has texts to encode. One whose next file is just being
+ * decoded has its turn later: it may end then. */
 static bool waits(const struct wrk_engine *e, const struct wrk_task *t)
 {
-    return t->kind == IPC__FRAME__BODY_EMBED && t->prepared && t != e->preparing;
+    return t->embed != NULL && t->prepared && t != e->preparing;
 }
 
 /* Picks of one task, as long as they fit. */
@@ -346,6 +357,10 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
         next = t->next;
         if (!waits(e, t) || t->embed->n_done < t->embed->n)
             continue;
+        if (t->decide != NULL) {
+            wrk_decide_embedded(e, t);
+            continue;
+        }
         rc = wrk_embed_send(e, t, err);
         if (rc == RC_TOO_LARGE) {
             struct rc_err why = *err;
@@ -364,10 +379,13 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
 static enum rc fail_task(struct wrk_engine *e, uint32_t n, struct wrk_task *t,
                          const struct rc_err *why, struct rc_err *err)
 {
+    struct rc_err mine = *why;
+
     for (uint32_t i = 0; i < n; i++)
         if (e->pick[i].task == t)
             e->pick[i].task = NULL;
-    return wrk_task_end(e, t, why, err);
+    wrk_decide_explain(t, &mine);
+    return wrk_task_end(e, t, &mine, err);
 }
 
 /* ---------------------------------------------------------------- a pass that ends early */

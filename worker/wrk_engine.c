@@ -59,6 +59,7 @@ static void task_free(struct wrk_engine *e, struct wrk_task *t)
     wrk_shape_drop(&e->shapes, &t->gen);
     wrk_gen_deinit(&t->gen);
     wrk_embed_free(e, &t->embed);
+    wrk_decide_free(e, t);
     free(t);
 }
 
@@ -76,6 +77,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     }
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
+    wrk_protos_deinit(&e->protos);
     wrk_shapes_deinit(&e->shapes);
     mdl_set_stop(e->o.mdl, NULL);
     free(e);
@@ -115,6 +117,7 @@ static uint64_t deadline_of(const Ipc__Frame *f)
 {
     return f->body_case == IPC__FRAME__BODY_GENERATE ? f->generate->deadline_us
            : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
+           : f->body_case == IPC__FRAME__BODY_DECIDE ? f->decide->deadline_us
                                                      : 0;
 }
 
@@ -247,9 +250,9 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
     if (whole(e, NULL) != RC_OK) /* told by the next step */
         return RC_OK;
     if ((rc = expire(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
-        (rc = wrk_batch_step(e, err)) != RC_OK)
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
         return rc;
-    return wrk_embed_step(e, err);
+    return wrk_decide_step(e, err);
 }
 
 /* Asked by the tokenizer: shall it stop? */
@@ -277,6 +280,8 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     if (t->kind == IPC__FRAME__BODY_EMBED)
         return t->prepared ? wrk_embed_media_prepare(e, t, why)
                            : wrk_embed_prepare(e, t, budget, why);
+    if (t->kind == IPC__FRAME__BODY_DECIDE)
+        return wrk_decide_prepare(e, t, budget, why);
     *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;
     if (t->kind != IPC__FRAME__BODY_GENERATE) {
         rc = wrk_small_run(e, t, why, why);
@@ -369,7 +374,8 @@ enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err)
 
     if ((rc = expire(e, err)) != RC_OK || (rc = guard(e, err)) != RC_OK ||
         (rc = prepare(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
-        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK ||
+        (rc = wrk_decide_step(e, err)) != RC_OK)
         return rc;
     e->n_steps++;
     return RC_OK;
@@ -453,7 +459,12 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.spec_gain = (float)wrk_spec_gain(&e->spec);
     s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
     s.kv_bytes = e->info->kv_bytes;
-    s.workspace_bytes = be.workspace_bytes;
+    s.workspace_bytes = be.workspace_bytes + e->protos.bytes;
+    s.proto_sets = e->protos.n;
+    s.proto_bytes = e->protos.bytes;
+    s.proto_hits = e->protos.n_hits;
+    s.proto_fills = e->protos.n_fills;
+    s.proto_waits = e->protos.n_waits;
     s.weight_bytes = e->info->weight_bytes;
     s.hot_allocs = be.hot_allocs + (e->o.chan->growths - e->growths_at_start);
     f.body_case = IPC__FRAME__BODY_STATS;

@@ -24,6 +24,8 @@
       "connections cut by a limit")                                                                \
     X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
       "paused because the client reads slowly")                                                    \
+    X(HELD_BYTES, "inferd_request_held_bytes", GAUGE, NULL, NULL, "files inside requests in work, "\
+      "and bodies that wait for a look at the disk")                                               \
     X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\
       "deadline, crashed, poisoned, refused")                                                      \
     X(TASKS_ACTIVE, "inferd_tasks_active", GAUGE, "model", NULL, "tasks in work or waiting")       \
@@ -93,6 +95,14 @@
       "spent computing token masks")                                                               \
     X(GRAMMAR_BYTES, "inferd_grammar_bytes", GAUGE, "model", NULL, "memory of grammars, masks "    \
       "and the vocabulary's trie")                                                                 \
+    X(DECISIONS, "inferd_decisions_total", COUNTER, "model", "result", "decisions by similarity: "  \
+      "selected, empty (multi_choice: nothing accepted), tie, min_similarity, min_margin "         \
+      "(abstained)")                                                                               \
+    X(PROTO_SETS, "inferd_prototype_sets", GAUGE, "model", NULL, "sets of prototypes kept for "    \
+      "decisions")                                                                                 \
+    X(PROTO_BYTES, "inferd_prototype_bytes", GAUGE, "model", NULL, "memory of those sets")         \
+    X(PROTO_EVENTS, "inferd_prototype_sets_total", COUNTER, "model", "event", "sets of "           \
+      "prototypes asked for: hit (kept), fill (computed), wait (another request computed it)")     \
     X(SPEC_PASSES, "inferd_speculation_passes_total", COUNTER, "model", NULL, "passes that "       \
       "verified tokens guessed ahead")                                                             \
     X(SPEC_TOKENS, "inferd_speculation_tokens_total", COUNTER, "model", "result", "tokens guessed "\
