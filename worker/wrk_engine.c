@@ -58,7 +58,7 @@ static void task_free(struct wrk_engine *e, struct wrk_task *t)
     wrk_task_drop_frame(e, t);
     wrk_shape_drop(&e->shapes, &t->gen);
     wrk_gen_deinit(&t->gen);
-    wrk_embed_free(&t->embed);
+    wrk_embed_free(e, &t->embed);
     wrk_decide_free(e, t);
     free(t);
 }
@@ -175,6 +175,11 @@ enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *er
                 e->preparing_cancelled = true;
                 return RC_OK;
             }
+            if (t->in_pass) { /* ended by the pass, between two layers */
+                e->n_cancelled += !t->cancelled;
+                t->cancelled = true;
+                return RC_OK;
+            }
             e->n_cancelled++;
             rc_fail(&why, RC_CANCELLED, "cancelled");
             return wrk_task_end(e, t, &why, err);
@@ -273,7 +278,8 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     enum rc rc;
 
     if (t->kind == IPC__FRAME__BODY_EMBED)
-        return wrk_embed_prepare(e, t, budget, why);
+        return t->prepared ? wrk_embed_media_prepare(e, t, why)
+                           : wrk_embed_prepare(e, t, budget, why);
     if (t->kind == IPC__FRAME__BODY_DECIDE)
         return wrk_decide_prepare(e, t, budget, why);
     *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;
@@ -296,44 +302,54 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     return rc;
 }
 
-/* Checks and tokenizes, in order of arrival, at least one task's worth. */
+/* The next of one task, as far as the budget goes; it may have ended after that. */
+static enum rc prepare_task(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                            struct wrk_task **next, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    bool answered = false;
+    enum rc rc;
+
+    e->preparing = t;
+    e->preparing_cancelled = false;
+    e->look_us = wrk_now_us() + SLICE_US;
+    rc = prepare_one(e, t, budget, &answered, &why);
+    e->preparing = NULL;
+    *next = t->next; /* others may have come and gone meanwhile, t has not */
+    if (e->fatal != RC_OK) {
+        if (err != NULL)
+            *err = e->fatal_err;
+        return e->fatal;
+    }
+    if (rc == RC_CLOSED)
+        return rc_fail(err, rc, "%s", why.msg);
+    if (e->preparing_cancelled && !answered) {
+        rc = rc_fail(&why, RC_CANCELLED, "cancelled");
+    } else if (rc == RC_CANCELLED) {
+        rc = rc_fail(&why, RC_DEADLINE,
+                     "the request's time was over while it was running: reading the %s",
+                     t->prepared ? "files" : "text");
+    }
+    if (rc != RC_OK || answered)
+        return wrk_task_end(e, t, rc != RC_OK ? &why : NULL, err);
+    return RC_OK;
+}
+
+/* Checks and tokenizes, in order of arrival, at least one task's worth; then files of one item. */
 static enum rc prepare(struct wrk_engine *e, struct rc_err *err)
 {
     size_t budget = wrk_batch_decoding(e) ? TEXT_BUDGET_BUSY : TEXT_BUDGET_IDLE;
     struct wrk_task *next;
+    enum rc rc = RC_OK;
 
-    for (struct wrk_task *t = e->tasks; t != NULL && budget > 0; t = next) {
-        struct rc_err why = RC_ERR_INIT;
-        bool answered = false;
-        enum rc rc, sent = RC_OK;
-
+    for (struct wrk_task *t = e->tasks; t != NULL && budget > 0 && rc == RC_OK; t = next) {
         next = t->next;
-        if (t->prepared)
-            continue;
-        e->preparing = t;
-        e->preparing_cancelled = false;
-        e->look_us = wrk_now_us() + SLICE_US;
-        rc = prepare_one(e, t, &budget, &answered, &why);
-        e->preparing = NULL;
-        next = t->next; /* others may have come and gone meanwhile, t has not */
-        if (e->fatal != RC_OK) {
-            if (err != NULL)
-                *err = e->fatal_err;
-            return e->fatal;
-        }
-        if (rc == RC_CLOSED)
-            return rc_fail(err, rc, "%s", why.msg);
-        if (rc == RC_CANCELLED && e->preparing_cancelled)
-            rc_fail(&why, RC_CANCELLED, "cancelled");
-        else if (rc == RC_CANCELLED)
-            rc_fail(&why, RC_DEADLINE,
-                    "the request's time was over while it was running: reading the text");
-        if (rc != RC_OK || answered)
-            sent = wrk_task_end(e, t, rc != RC_OK ? &why : NULL, err);
-        if (sent != RC_OK)
-            return sent;
+        if (!t->prepared)
+            rc = prepare_task(e, t, &budget, &next, err);
     }
-    return RC_OK;
+    if (rc == RC_OK && (next = wrk_embed_media_next(e)) != NULL)
+        rc = prepare_task(e, next, &budget, &next, err);
+    return rc;
 }
 
 /* Weights that vanished under us: every task hears it, the worker ends. */
@@ -428,6 +444,10 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.prefill_tokens = e->n_prefill;
     s.decode_tokens = e->n_decode;
     s.embed_tokens = e->n_embed_tokens;
+    s.media_bytes = e->media.bytes;
+    s.media_decoded = e->media.n_decoded;
+    s.media_refused = e->media.n_refused;
+    s.media_decode_us = e->media.us;
     s.cancelled = e->n_cancelled;
     s.grammar = wrk_shapes_stats(&e->shapes, &grammar);
     s.device_sampled = e->draws.n_drawn;

@@ -98,6 +98,10 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->workspace_bytes = i->workspace_bytes;
     l->default_prompt = (char *)i->default_prompt;
     l->note = (char *)i->note;
+    l->model_identity = (char *)i->identity;
+    l->can_embed_image = i->can_embed_image;
+    l->can_embed_sound = i->can_embed_sound;
+    l->can_embed_groups = i->can_embed_groups;
 }
 
 static enum rc send_loaded(struct wrk *w, const Ipc__Loaded *l, struct rc_err *err)

@@ -35,13 +35,18 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd chat gemma-3-270m --models-dir ./models\n"
      "  echo 'Name three colours.' | inferd chat gemma-3-270m --max-tokens 32\n",
      sup_opts_chat, 0, 1, sup_cmd_chat, NULL},
-    {"embed", "MODEL [TEXT...]", "turn texts into vectors",
-     "One vector for each TEXT, one line each; without TEXT, for each line of stdin. MODEL may be\n"
-     "a part of a name. With --similarity, prints how alike each pair of texts is instead\n"
-     "(cosine, -1 to 1).",
+    {"embed", "MODEL [TEXT...]", "turn texts, pictures and sounds into vectors",
+     "One vector for each TEXT, picture and sound, one line each in the order of the command line;\n"
+     "without any, for each line of stdin. With --group, one vector for all of them together.\n"
+     "MODEL may be a part of a name. With --similarity, prints how alike each pair is instead\n"
+     "(cosine, -1 to 1). Exit status 1 when the server or a file says no, 2 for a wrong command\n"
+     "line.",
      "  inferd embed all-MiniLM-L6-v2 'a text' --json\n"
      "  inferd embed all-MiniLM-L6-v2 --similarity 'a cat' 'a kitten' 'a car'\n"
-     "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n",
+     "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n"
+     "  inferd embed embeddinggemma2 --group --title 'Account recovery' --dimensions 256 \\\n"
+     "    --text 'Reset a forgotten password.' --image reset.png\n"
+     "  inferd embed embeddinggemma2 --task-type RETRIEVAL_QUERY 'How do I regain access?'\n",
      sup_opts_embed, 1, SUP_POS_MAX, sup_cmd_embed, NULL},
     {"decisions", "", "answer questions about texts by similarity",
      "Sends the request in FILE (the body of POST /ai/v1/decisions; '-' is stdin) to a running\n"

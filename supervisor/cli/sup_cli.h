@@ -39,6 +39,12 @@ struct sup_opt {
 
 struct sup_cmd;
 
+/* A value as it came: options that may be repeated, and arguments between them. */
+struct sup_given {
+    int opt; /* index in cmd->opts; -1 = an argument */
+    const char *text;
+};
+
 /* One parsed command line. Strings are borrowed from argv. */
 struct sup_args {
     const struct sup_cmd *cmd;
@@ -52,6 +58,8 @@ struct sup_args {
     } v[SUP_OPTS_MAX]; /* as in cmd->opts */
     const char **pos;
     int n_pos;
+    struct sup_given *given; /* in the order of the words */
+    int n_given;
 };
 
 struct sup_cmd {

@@ -59,6 +59,14 @@ static bool text_ok(const char *s, size_t max)
     return n <= max && ipc_utf8_valid(s, n);
 }
 
+/* "", or 64 digits as clients compare and pin them. */
+static bool identity_ok(const char *s)
+{
+    size_t n = strspn(s, "0123456789abcdef");
+
+    return s[n] == '\0' && (n == 0 || n == 64);
+}
+
 static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
 {
     if (!text_ok(l->family, NAME_MAX_BYTES) || !text_ok(l->arch, NAME_MAX_BYTES) ||
@@ -67,6 +75,8 @@ static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
         !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
         !text_ok(l->note, PROMPT_MAX_BYTES))
         return bad(err, "Loaded: a name is too long or not UTF-8");
+    if (!identity_ok(l->model_identity))
+        return bad(err, "Loaded: an identity of other than 64 hexadecimal digits");
     if (l->vocab_size == 0 || l->vocab_size > VOCAB_MAX)
         return rc_fail(err, RC_FORMAT, "Loaded: vocab_size %u", l->vocab_size);
     if (l->embed_dim > DIM_MAX || (l->can_embed && l->embed_dim == 0))
@@ -279,6 +289,24 @@ static bool floats_finite(const uint8_t *p, size_t n)
     return !bad_bits;
 }
 
+/* Where an input may fail, as clients are told. */
+static bool stage_ok(const char *s)
+{
+    static const char *const stages[] = {"",
+                                         "image_decode",
+                                         "audio_decode",
+                                         "text_inference",
+                                         "image_inference",
+                                         "audio_inference",
+                                         "model_admission",
+                                         "inference"};
+
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+        if (strcmp(s, stages[i]) == 0)
+            return true;
+    return false;
+}
+
 static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, struct rc_err *err)
 {
     if (v->n != a->n)
@@ -287,13 +315,19 @@ static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, s
         return rc_fail(err, RC_FORMAT, "Vectors: dim %u", v->dim);
     if ((uint64_t)v->n * v->dim * 4 != v->data.len)
         return rc_fail(err, RC_FORMAT, "Vectors: %zu bytes for %u x %u", v->data.len, v->n, v->dim);
-    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n))
+    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n) ||
+        (v->n_n_media_tokens && v->n_n_media_tokens != v->n))
         return bad(err, "Vectors: a per-input list has another length");
     if (v->n_errors > v->n)
         return bad(err, "Vectors: more errors than inputs");
     for (size_t i = 0; i < v->n_errors; i++)
         if (v->errors[i]->index >= v->n || !v->errors[i]->error)
             return bad(err, "Vectors: an error names no input");
+    for (size_t i = 0; i < v->n_errors; i++)
+        if (!stage_ok(v->errors[i]->stage))
+            return bad(err, "Vectors: an error of no known stage");
+    if (!identity_ok(v->model_identity))
+        return bad(err, "Vectors: an identity of other than 64 hexadecimal digits");
     if (!floats_finite(v->data.data, v->data.len / 4))
         return bad(err, "Vectors: a value is not finite");
     return RC_OK;

@@ -185,6 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         T.conf.max_queue = 64;
         T.gemma.can_embed = T.gemma.can_generate = true;
         T.gemma.can_call_tools = T.gemma.can_think = true;
+        T.gemma.can_embed_image = T.gemma.can_embed_sound = T.gemma.can_embed_groups = true;
         ready = true;
     }
     path = routes[data[0] % (sizeof(routes) / sizeof(routes[0]))];

@@ -430,11 +430,30 @@ static void vectors_have_the_shape_they_say(void **s)
     ANSWER(VECTORS, RC_FORMAT);
     vectors.n_n_tokens = 2;
     ANSWER(VECTORS, RC_OK);
+    vectors.n_media_tokens = counts;
+    vectors.n_n_media_tokens = 3;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.n_n_media_tokens = 2;
+    ANSWER(VECTORS, RC_OK);
+    vectors.model_identity =
+        (char *)"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    ANSWER(VECTORS, RC_OK);
+    vectors.model_identity =
+        (char *)"0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef";
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.model_identity = (char *)"0123456789abcdef";
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.model_identity = (char *)"";
     vectors.errors = el;
     vectors.n_errors = 1;
     ANSWER(VECTORS, RC_FORMAT); /* an error without one */
     ie.error = &error;
     ANSWER(VECTORS, RC_OK);
+    ie.stage = (char *)"image_decode";
+    ANSWER(VECTORS, RC_OK);
+    ie.stage = (char *)"image_decode\"";
+    ANSWER(VECTORS, RC_FORMAT);
+    ie.stage = (char *)"";
     ie.index = 2;
     ANSWER(VECTORS, RC_FORMAT);
     ie.index = 0;

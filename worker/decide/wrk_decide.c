@@ -444,7 +444,7 @@ void wrk_decide_embedded(struct wrk_engine *e, struct wrk_task *t)
     d->has_states = true;
     for (uint32_t i = 0; i < d->n_questions; i++)
         d->asked[i].first = NO_TEXT;
-    wrk_embed_free(&t->embed);
+    wrk_embed_free(e, &t->embed);
 }
 
 static void judge(const struct wrk_decide *d, uint32_t input, uint32_t question, double *s,
