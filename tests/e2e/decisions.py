@@ -2,6 +2,7 @@
 golden embedder, and a routing set (routing.json) on real MiniLM weights: how often it is right, how often it abstains, and
 whether a calibrated bound holds on sentences that no threshold has seen."""
 import atexit
+import hashlib
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import threading
 
-from inferd_test import (BIN, REAL_MINILM, ROOT, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, copy_model, equal,
+from inferd_test import (BIN, PRESET, REAL_MINILM, ROOT, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, copy_model, equal,
                          main, real_models, wait_for)
 
 INFERD = os.path.join(BIN, "inferd")
@@ -161,7 +162,7 @@ def mistakes_are_400_in_words():
     r = decide({"input": "t", "questions": [choice()], "embedding_options": {"task_type": "CLASSIFICATION"}}, 400)
     check("task" in r["message"], r["message"])  # this model has no task prompts
     r = decide({"input": "t", "questions": [choice()], "model_identity": "0" * 64}, 409)
-    equal(r["error"], "CONFLICT", "code")
+    equal(r["error"], "MODEL_IDENTITY_MISMATCH", "code")
     r = server().post(PATH, {"model": TINY_GEMMA, "input": "t", "questions": [choice()]})
     equal((r.status, r.json["error"]), (400, "INVALID_MODEL"), "a model that embeds nothing")
     r = decide({"inputs": [{"input": f"t{i}"} for i in range(128)], "questions": [choice(f"q{i}") for i in range(64)]}, 413)
@@ -211,6 +212,8 @@ def route_question(r):
 
 
 def real_minilm():
+    if PRESET == "asan":
+        raise Skip("real weights are too slow under a sanitizer")
     path = os.path.join(real_models(), REAL_MINILM)
     if not os.path.isdir(path):
         raise Skip(f"{REAL_MINILM} is not among the real weights")
@@ -227,35 +230,32 @@ def sixty_sentences_find_their_team():
     r = routing()
     todo = [(s, t["value"]) for t in r["teams"] for s in t["sentences"]]
     equal(len(todo), 60, "sentences")
-    for bounds in ({}, {"min_margin": 0.03}):
-        body = {"model": REAL_MINILM, "inputs": [{"input": s} for s, _ in todo],
-                "questions": [{**route_question(r), "embedding_options": bounds}]}
-        a = server().post(PATH, body)
-        equal(a.status, 200, f"{a.body[:300]!r}")
-        rows = [d["answers"][0] for d in a.json["data"]]
-        right = sum(x["choice"] == team for x, (_, team) in zip(rows, todo))
-        silent = sum(x["status"] == "abstained" for x in rows)
-        print(f"# routing {bounds or 'without bounds'}: {right} of 60 right, {60 - right - silent} wrong, {silent} abstained")
-        if not bounds:
-            check(right >= 48 and silent == 0, f"{right} right, {silent} abstained")
-            bare = right
-        else:
-            check(60 - right - silent < 60 - bare or right == 60, "a margin turns errors into abstentions")
+    a = server().post(PATH, {"model": REAL_MINILM, "inputs": [{"input": s} for s, _ in todo],
+                             "questions": [route_question(r)]})
+    equal(a.status, 200, f"{a.body[:300]!r}")
+    rows = [(d["answers"][0], team) for d, (_, team) in zip(a.json["data"], todo)]
+    check(all(x["status"] == "selected" for x, _ in rows), "without bounds only a tie abstains")
+    bare = sum(x["choice"] == team for x, team in rows)
+    decided = [(x, team) for x, team in rows if x["margin"] >= 0.03]  # as min_margin 0.03 would
+    right = sum(x["choice"] == team for x, team in decided)
+    print(f"# routing: {bare} of 60 right without bounds; min_margin 0.03: {right} right, {len(decided) - right} wrong, "
+          f"{60 - len(decided)} abstained")
+    check(bare >= 54, f"{bare} of 60 right")
+    check(len(decided) >= 40 and len(decided) - right < 60 - bare, "a margin turns errors into abstentions")
 
 
 def labelled(r):
-    """300 sentences made of templates, in the same order every time."""
-    rnd = random.Random(5)
-    out = []
-    for t in r["teams"]:
+    """410 sentences: 300 and 50 made of templates, of which the 50 ask for something no team does, and the 60."""
+    out = [{"input": s, "labels": [t["value"]]} for t in r["teams"] for s in t["sentences"]]
+    for t in [*r["teams"], {**r["other"], "value": None}]:
         for n, pattern in enumerate(t["templates"]):
             for k, word in enumerate(t["words"]):
                 out.append({"input": pattern.format(p=r["polite"][(n + k) % len(r["polite"])], x=word),
-                            "labels": [t["value"]]})
-    rnd.shuffle(out)
+                            "labels": [t["value"]] if t["value"] else []})
+    random.Random(5).shuffle(out)
     for i, row in enumerate(out):
         row["split"] = ("fit", "validation", "holdout", "fit", "holdout")[i % 5]
-    equal(len({row["input"] for row in out}), len(out), "sentences differ")
+    equal(len({row["input"] for row in out}), 410, "different sentences")
     return out
 
 
@@ -263,9 +263,6 @@ def labelled(r):
 def from_labelled_sentences_to_a_bound_that_holds():
     real_minilm()
     s = server()
-    probe = s.post(PATH, {"model": REAL_MINILM, "input": "t", "questions": [choice()]}).json
-    if "model_identity" not in probe:
-        raise Skip("this build gives the model no identity")
     r = routing()
     rows = labelled(r)
     work = os.path.join(s.own, "work")
@@ -276,8 +273,7 @@ def from_labelled_sentences_to_a_bound_that_holds():
         json.dump({"model": REAL_MINILM, "questions": [route_question(r)]}, f)
     with open(lines, "w", encoding="utf-8") as f:
         f.writelines(json.dumps(row) + "\n" for row in rows)
-    url = f"http://127.0.0.1:{s.port}"
-    out = run("decisions", "--server", url, "--request", request, "--scores", lines)
+    out = run("decisions", "--server", f"http://127.0.0.1:{s.port}", "--request", request, "--scores", lines)
     equal(out.returncode, 0, out.stderr)
     with open(scores, "w", encoding="utf-8") as f:
         f.write(out.stdout)
@@ -286,28 +282,31 @@ def from_labelled_sentences_to_a_bound_that_holds():
     out = run("calibrate", scores, artifact, "--precision", "1")
     check(out.returncode == 1 and "not qualified" in out.stderr and not os.path.exists(artifact), out.stderr)
     out = run("calibrate", scores, artifact, "--precision", "0.9", "--minimum-coverage", "0.2")
+    print("# " + out.stderr.strip().replace("\n", "\n# "))
     equal(out.returncode, 0, out.stderr)
     with open(artifact, encoding="utf-8") as f:
         made = json.load(f)
-    equal((made["qualified"], made["binding"]["mode"]), (True, "single"), "artifact")
-    # the server decides by it as the holdout said
+    m = made["metrics"]["holdout"]
+    check(made["qualified"] and m["n"] == 164 and m["accuracy_lower_95"] >= 0.9 and m["correct"] >= 0.9 * m["selected"], m)
+    check(0.2 <= m["coverage"] < 1, "some are not decided: nobody is there for them")
+    # the server decides by it as the artifact counted, here on the first of the holdout
+    by_hash = {x["state_sha256"]: x for x in map(json.loads, open(scores, encoding="utf-8").read().splitlines()[1:])}
+    part = [row for row in rows if row["split"] == "holdout"][:40]
     question = {**route_question(r), "embedding_options": {"calibration_id": "support_v1"}}
-    holdout = [row for row in rows if row["split"] == "holdout"]
-    decided = right = 0
-    for i in range(0, len(holdout), 64):
-        part = holdout[i:i + 64]
-        a = s.post(PATH, {"model": REAL_MINILM, "inputs": [{"input": x["input"]} for x in part], "questions": [question]})
-        equal(a.status, 200, f"{a.body[:300]!r}")
-        for row, x in zip(a.json["data"], part):
-            equal(row["answers"][0]["calibration_id"], "support_v1", "calibration_id")
-            decided += row["answers"][0]["status"] == "selected"
-            right += [row["answers"][0]["choice"]] == x["labels"]
-    equal((decided, right), (made["metrics"]["holdout"]["selected"], made["metrics"]["holdout"]["correct"]),
-          "the server decides as the artifact counted")
-    check(made["metrics"]["holdout"]["accuracy_lower_95"] >= 0.9 and right >= 0.9 * decided, made["metrics"])
-    print(f"# calibrated: {decided} of {len(holdout)} decided, {right} right, "
-          f"lower bound {made['metrics']['holdout']['accuracy_lower_95']:.4f}, thresholds {made['thresholds']}")
-    # bound to exactly this: other prototypes, other dimensions, another artifact state are refused
+    a = s.post(PATH, {"model": REAL_MINILM, "inputs": [{"input": x["input"]} for x in part], "questions": [question]})
+    equal(a.status, 200, f"{a.body[:300]!r}")
+    seen = set()
+    for row, d in zip(part, a.json["data"]):
+        x = d["answers"][0]
+        sample = by_hash[hashlib.sha256(row["input"].encode()).hexdigest()]
+        best, second = sorted(sample["scores"], reverse=True)[:2]
+        t = made["thresholds"]
+        equal([v["similarity"] for v in x["similarities"]], sample["scores"], "scores are those of the server")
+        equal(x["status"] == "selected", best >= t["min_similarity"] and best - second >= t["min_margin"], "by its bounds")
+        equal(x["calibration_id"], "support_v1", "calibration_id")
+        seen.add(x["status"])
+    equal(seen, {"selected", "abstained"}, "both occur")
+    # bound to exactly this: other prototypes, dimensions or labels, and another state of the file are refused
     other = json.loads(json.dumps(question))
     other["choices"][0]["examples"][0] += "!"
     for body, says in (({"questions": [other]}, "prototypes"),
