@@ -436,6 +436,7 @@ static void the_longest_input(void **state)
     m = open_model(dir, be, &o);
     assert_int_equal(mdl_info_get(m)->max_input_tokens, 100);
     assert_int_equal(mdl_info_get(m)->train_ctx_tokens, 100);
+    assert_true(mdl_info_get(m)->never_cuts);
     memset(text, '7', sizeof(text)); /* digits are pieces of their own */
     for (n = 1; n < 200; n++) {
         enum rc rc;
@@ -646,7 +647,11 @@ static void media_must_stand_at_their_placeholders(void **state)
     assert_int_equal(mdl_encode_with(m, 2, want.ids, offsets, at, 1, out, &e), RC_INVALID);
     offsets[1] = (uint32_t)want.n;
     need_ok(mdl_encode_with(m, 1, want.ids, offsets, at, 1, again, err));
+    assert_true(mdl_is_placeholder(m, want.ids[2]));
+    assert_false(mdl_is_placeholder(m, BOS) || mdl_is_placeholder(m, want.ids[1]));
+    assert_false(mdl_is_placeholder(m, -1));
     want.ids[2] = mdl_tok_find(mdl_tok_get(m), "<|video|>", 9);
+    assert_true(mdl_is_placeholder(m, want.ids[2]));
     assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, &e), RC_INVALID);
     mdl_ids_deinit(&want);
     mdl_media_free(&tone);
