@@ -535,6 +535,11 @@ enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
                                  : cannot(m, "embed groups", err);
 }
 
+bool mdl_is_placeholder(const struct mdl *m, int32_t id)
+{
+    return m->fam->is_placeholder && m->fam->is_placeholder(m, id);
+}
+
 enum rc mdl_media_image(const struct mdl *m, const struct mdl_image *img, struct mdl_media **out,
                         struct rc_err *err)
 {

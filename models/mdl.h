@@ -55,6 +55,7 @@ struct mdl_info {
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
     bool can_embed_image, can_embed_sound, can_embed_groups;
+    bool never_cuts; /* an input that is too long is refused even where cutting was allowed */
     uint32_t sound_rate;   /* samples a second that its ears want, 0 = hears nothing */
     uint32_t sound_ms;     /* longest sound of one part */
     uint32_t image_pixels; /* most pixels of a picture as given; 0 = sees nothing */
@@ -271,6 +272,9 @@ struct mdl_embed_input {
  * RC_UNSUPPORTED where the family takes single texts only. */
 enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
                           struct mdl_ids *out, uint32_t *rows, struct rc_err *err);
+/* Does the id stand for a row of a picture, a sound or a video? A client's list of ids may hold
+ * none: mdl_encode refuses a call with one that has no medium. */
+bool mdl_is_placeholder(const struct mdl *m, int32_t id);
 /* Media of a call of mdl_encode: where its first row stands in ids, ascending. */
 struct mdl_encode_media {
     uint32_t row;

@@ -185,6 +185,7 @@ struct mdl_family {
                              uint32_t *, struct rc_err *);
     enum rc (*encode_with)(struct mdl *, uint32_t, const int32_t *, const uint32_t *,
                            const struct mdl_encode_media *, uint32_t, float *, struct rc_err *);
+    bool (*is_placeholder)(const struct mdl *, int32_t); /* NULL: no id is */
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 

@@ -130,7 +130,7 @@ static enum rc read_tokens(struct wrk_engine *e, struct wrk_embed *m, const Ipc_
 
     if (n == 0)
         return rc_fail_what(why, RC_INVALID, "input", "a list of no tokens");
-    if (n > e->info->max_input_tokens && !truncate) {
+    if (n > e->info->max_input_tokens && (!truncate || e->info->never_cuts)) {
         rc_fail_what(why, RC_TOO_LARGE, "input", "%zu tokens, the model takes %u", n,
                      e->info->max_input_tokens);
         why->n = n;
@@ -145,6 +145,12 @@ static enum rc read_tokens(struct wrk_engine *e, struct wrk_embed *m, const Ipc_
         if (in->tokens[i] >= e->info->vocab_size)
             return rc_fail_what(why, RC_INVALID, "input", "token %zu is %u, the vocabulary has %u",
                                 i, in->tokens[i], e->info->vocab_size);
+        if (mdl_is_placeholder(e->o.mdl,
+                               (int32_t)in->tokens[i])) /* would fail its neighbours too */
+            return rc_fail_what(why, RC_INVALID, "input",
+                                "token %zu is %u, which stands for a picture, a sound or a video; "
+                                "give those as parts",
+                                i, in->tokens[i]);
         if ((rc = mdl_ids_push(&m->ids, (int32_t)in->tokens[i], why)) != RC_OK)
             return rc;
     }

@@ -289,6 +289,14 @@ static enum rc check_input(const struct mdl *m, uint32_t n_seqs, const int32_t *
     return RC_OK;
 }
 
+static bool is_placeholder(const struct mdl *m, int32_t id)
+{
+    const struct eg2 *g = m->state;
+
+    return id == g->tok[EG2_IMAGE] || id == g->tok[EG2_SOUND] ||
+           (id >= 0 && id == g->tok[EG2_VIDEO]);
+}
+
 /* Does the medium fit the rows from r on? */
 static bool fits(const struct eg2 *g, const struct mdl_encode_media *e, const int32_t *ids,
                  uint32_t r, uint32_t end)
@@ -316,8 +324,7 @@ static enum rc check_media(const struct mdl *m, uint32_t n_seqs, const int32_t *
 
     for (s = 0; s < n_seqs; s++)
         for (r = offsets[s]; r < offsets[s + 1]; r++) {
-            if (ids[r] != g->tok[EG2_IMAGE] && ids[r] != g->tok[EG2_SOUND] &&
-                ids[r] != g->tok[EG2_VIDEO])
+            if (!is_placeholder(m, ids[r]))
                 continue;
             if (k == n_media || !fits(g, &media[k], ids, r, offsets[s + 1])) {
                 rc_fail(err, RC_INVALID,
@@ -445,5 +452,6 @@ const struct mdl_family mdl_eg2 = {
     .media_sound = media_sound,
     .encode_max_seqs = encode_max_seqs,
     .embed_ordered = mdl_eg2_embed_ordered,
+    .is_placeholder = is_placeholder,
     .dims_check = dims_check,
 };

@@ -399,6 +399,7 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
         return rc;
     m->info.can_embed = true;
     m->info.can_embed_groups = true;
+    m->info.never_cuts = true;
     m->info.train_ctx_tokens = g->n_pos;
     m->info.max_input_tokens = least(EG2_MAX_TOKENS, g->n_pos);
     if (g->st.max_seq)

@@ -275,6 +275,64 @@ static void other_backends_and_formats_are_refused(void **state)
     tdir_rm(dir);
 }
 
+/* What the headers tell, without a backend; budgets decide the rest. */
+static void probing_tells_what_it_is(void **state)
+{
+    struct mdl_info info;
+    int fd = open_root(EG2_DIR);
+
+    need_ok(mdl_probe(&info, fd, err));
+    close(fd);
+    assert_string_equal(info.family, "embeddinggemma2");
+    assert_string_equal(info.arch, "EmbeddingGemma2Model");
+    assert_string_equal(info.quant, "F32");
+    assert_true(info.can_embed && info.can_embed_groups && info.can_embed_image &&
+                info.can_embed_sound && !info.can_generate);
+    assert_int_equal(info.embed_dim, DIM);
+    assert_int_equal(info.max_input_tokens, 8192);
+    assert_int_equal(info.n_params,
+                     318962); /* all that the file holds but the bounds of clipping */
+}
+
+/* Passes become smaller until they fit, down to one input of full length; then it is refused. */
+static void a_small_workspace(void **state)
+{
+    static const int32_t ids[] = {BOS, 620, 485, 328, 301, 389, EOS};
+    const uint32_t offsets[2] = {0, 7};
+    struct mdl_opts o = small_opts(BE_F32);
+    struct rc_err e = RC_ERR_INIT;
+    float want[DIM], got[DIM];
+    uint64_t least;
+    struct mdl *m;
+    char dir[256];
+    int fd;
+
+    tdir_new(dir, EG2_DIR);
+    set_config(dir, "text_config.max_position_embeddings", "64");
+    o.batch_tokens = 64;
+    m = open_model(dir, be, &o);
+    least = mdl_info_get(m)->workspace_bytes;
+    need_ok(mdl_encode(m, 1, ids, offsets, want, err));
+    mdl_close(&m);
+    o.batch_tokens = 8192;
+    m = open_model(dir, be, &o);
+    assert_true(mdl_info_get(m)->workspace_bytes > 2 * least);
+    mdl_close(&m);
+    o.workspace_bytes = least + least / 4;
+    m = open_model(dir, be, &o);
+    assert_true(mdl_info_get(m)->workspace_bytes <= o.workspace_bytes);
+    assert_in_range(mdl_encode_max_seqs(m), 32, 1024);
+    need_ok(mdl_encode(m, 1, ids, offsets, got, err));
+    assert_memory_equal(got, want, sizeof(want));
+    mdl_close(&m);
+    o.workspace_bytes = least / 2;
+    fd = open_root(dir);
+    assert_int_equal(mdl_open(&m, fd, be, &o, &e), RC_LIMIT);
+    close(fd);
+    assert_true(e.n > o.workspace_bytes && e.limit == o.workspace_bytes);
+    tdir_rm(dir);
+}
+
 /* ------------------------------------------------------------------- inputs */
 
 static enum rc tokens(struct mdl *m, const char *text, const char *task, struct mdl_ids *out,
@@ -436,6 +494,7 @@ static void the_longest_input(void **state)
     m = open_model(dir, be, &o);
     assert_int_equal(mdl_info_get(m)->max_input_tokens, 100);
     assert_int_equal(mdl_info_get(m)->train_ctx_tokens, 100);
+    assert_true(mdl_info_get(m)->never_cuts);
     memset(text, '7', sizeof(text)); /* digits are pieces of their own */
     for (n = 1; n < 200; n++) {
         enum rc rc;
@@ -646,7 +705,11 @@ static void media_must_stand_at_their_placeholders(void **state)
     assert_int_equal(mdl_encode_with(m, 2, want.ids, offsets, at, 1, out, &e), RC_INVALID);
     offsets[1] = (uint32_t)want.n;
     need_ok(mdl_encode_with(m, 1, want.ids, offsets, at, 1, again, err));
+    assert_true(mdl_is_placeholder(m, want.ids[2]));
+    assert_false(mdl_is_placeholder(m, BOS) || mdl_is_placeholder(m, want.ids[1]));
+    assert_false(mdl_is_placeholder(m, -1));
     want.ids[2] = mdl_tok_find(mdl_tok_get(m), "<|video|>", 9);
+    assert_true(mdl_is_placeholder(m, want.ids[2]));
     assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, &e), RC_INVALID);
     mdl_ids_deinit(&want);
     mdl_media_free(&tone);
@@ -863,6 +926,8 @@ int main(void)
         cmocka_unit_test(weights_that_are_refused),
         cmocka_unit_test(spellings_that_mean_the_same),
         cmocka_unit_test(other_backends_and_formats_are_refused),
+        cmocka_unit_test(probing_tells_what_it_is),
+        cmocka_unit_test(a_small_workspace),
         cmocka_unit_test(eight_tasks_and_no_other),
         cmocka_unit_test(a_group_of_texts_is_one_text),
         cmocka_unit_test(titles),
