@@ -61,6 +61,11 @@ void be_ctx_seal(struct be_ctx *ctx)
     ctx->sealed = true;
 }
 
+const char *be_ctx_backend(const struct be_ctx *ctx)
+{
+    return ctx->ops->name;
+}
+
 void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out)
 {
     ctx->ops->stats(ctx, out);

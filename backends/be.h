@@ -144,6 +144,8 @@ void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
  * name, state, speed-up, reason). NULL = nothing to tell. Caller frees. */
 char *be_ctx_report(const struct be_ctx *ctx);
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err);
+/* The name the context was made by, "cpu". */
+const char *be_ctx_backend(const struct be_ctx *ctx);
 /* NULL-ended list of backend names in this build. */
 const char *const *be_names(void);
 

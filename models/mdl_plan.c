@@ -153,6 +153,27 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
     return RC_OK;
 }
 
+enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
+                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err)
+{
+    struct mdl_plan_weight first;
+    uint32_t i;
+    enum rc rc = mdl_plan_weight(p, name, use, 2, d0, d1, 0, &slots[0], err);
+
+    if (rc != RC_OK)
+        return rc;
+    first = p->w[--p->n_w];
+    first.n_rows = (uint32_t)(d0 / n_parts);
+    for (i = 0; i < n_parts; i++) {
+        if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
+            return rc;
+        first.slot = &slots[i];
+        first.row0 = i * first.n_rows;
+        p->w[p->n_w++] = first;
+    }
+    return RC_OK;
+}
+
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err)
 {
@@ -170,6 +191,12 @@ enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct
     return RC_OK;
 }
 
+/* Bytes of the file's tensor that this weight is made of. */
+static uint64_t part_bytes(const struct mdl_plan_weight *w)
+{
+    return w->n_rows > 0 ? w->t->n_bytes / w->t->dims[0] * w->n_rows : w->t->n_bytes;
+}
+
 void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
 {
     uint64_t bytes[64] = {0};
@@ -180,7 +207,7 @@ void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
             unsigned id = (unsigned)p->w[i].t->dtype;
 
             /* the table of token vectors is often of a better type than the rest */
-            bytes[id] += p->w[i].use & BE_USE_EMBED ? 1 : p->w[i].t->n_bytes;
+            bytes[id] += p->w[i].use & BE_USE_EMBED ? 1 : part_bytes(&p->w[i]);
             if (bytes[id] > bytes[best])
                 best = id;
         }
@@ -259,6 +286,11 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
         d.n_rows = w->rows;
         d.n_cols = w->cols;
     }
+    if (w->n_rows > 0) {
+        d.n_bytes = part_bytes(w);
+        d.data = (const uint8_t *)t->data + w->row0 / w->n_rows * d.n_bytes;
+        d.n_rows = w->n_rows;
+    }
     if (w->add != 0 || w->map) {
         size_t n = d.n_rows * d.n_cols;
 
@@ -278,13 +310,13 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
  * may go then. (Were one read all the same, the file would be asked again.) */
 static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_t grown)
 {
-    bool copied = grown >= w->t->n_bytes || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
+    bool copied = grown >= part_bytes(w) || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
 
     p->resident_bytes += grown;
     if (w->n_cols > 0) /* the packed columns are ours */
         p->resident_bytes += columns_bytes(w->t, w->n_cols);
     if (!copied)
-        p->resident_bytes += w->t->n_bytes;
+        p->resident_bytes += part_bytes(w);
     else
         mdl_file_drop(p->file, w->t);
 }
@@ -297,7 +329,7 @@ enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, str
     enum rc rc;
 
     for (i = 0; i < p->n_w; i++)
-        total += p->w[i].t->n_bytes;
+        total += part_bytes(&p->w[i]);
     be_ctx_stats(p->be, &before);
     for (i = 0; i < p->n_w; i++) {
         if ((rc = build_one(p, &p->w[i], err)) != RC_OK) {
@@ -307,7 +339,7 @@ enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, str
         be_ctx_stats(p->be, &after);
         account(p, &p->w[i], after.weight_bytes - before.weight_bytes);
         before = after;
-        done += p->w[i].t->n_bytes;
+        done += part_bytes(&p->w[i]);
         if (o->progress)
             o->progress(o->progress_user, "weights", done, total);
     }
