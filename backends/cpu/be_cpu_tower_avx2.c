@@ -86,7 +86,7 @@ static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
     size_t n = a->out->n_cols;
 
     for (uint32_t r = r0; r < r1; r++) {
-        const float *x = a->x->data + r * 2 * n;
+        const float *x = a->x->data + (size_t)r * 2 * n;
 
         for (size_t i = 0; i < n; i += 8)
             store_n(a->out->data + r * n + i, n - i,

@@ -97,8 +97,8 @@ enum rc be_cpu_unfold(struct be_ctx *ctx, const struct be_unfold_args *a, struct
     if (cols > UINT32_MAX || rows > UINT32_MAX - a->out_row)
         return rc_fail(err, RC_INVALID, "unfold: %llu windows of %llu values",
                        (unsigned long long)rows, (unsigned long long)cols);
-    if ((rc = be_cpu_check(a->out, "unfold", "out", a->out_row + (uint32_t)rows, (uint32_t)cols, err)) !=
-            RC_OK ||
+    if ((rc = be_cpu_check(a->out, "unfold", "out", a->out_row + (uint32_t)rows, (uint32_t)cols,
+                           err)) != RC_OK ||
         (rc = check_lines(a, err)) != RC_OK)
         return rc;
     if (a->out == a->x)

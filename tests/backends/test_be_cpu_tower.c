@@ -1,5 +1,6 @@
 /* Operations of eyes and ears against f64 sums written out, on every level this processor has;
  * with any number of threads the same bits; shapes that do not fit are refused. */
+#include "be_impl.h"
 #include "be_test.h"
 
 #define TOL 3e-6 /* f32 arithmetic and elementary functions of 2e-7 */
@@ -579,6 +580,8 @@ static void rows_do_not_depend_on_those_after_them(void **state)
 /* A backend without them says so, before and when asked. */
 static void a_backend_may_have_none_of_them(void **state)
 {
+    static const struct be_ops none = {.name = "bare"};
+    struct be_ctx bare = {.ops = &none};
     struct be_opts o = {.backend = "fail", .n_threads = 1};
     struct be_ctx *c = make_ctx("c", 1), *f = NULL;
     struct be_tensor *x;
@@ -593,6 +596,14 @@ static void a_backend_may_have_none_of_them(void **state)
     be_tensor_free(f, &x);
     be_ctx_free(&f);
     be_ctx_free(&c);
+    assert_false(be_can_towers(&bare));
+    FAILS(RC_UNSUPPORTED, be_act(&bare, &a, err));
+    FAILS(RC_UNSUPPORTED, be_glu(&bare, NULL, err));
+    FAILS(RC_UNSUPPORTED, be_affine(&bare, NULL, err));
+    FAILS(RC_UNSUPPORTED, be_rope2d(&bare, NULL, err));
+    FAILS(RC_UNSUPPORTED, be_unfold(&bare, NULL, err));
+    FAILS(RC_UNSUPPORTED, be_conv1d(&bare, NULL, err));
+    FAILS(RC_UNSUPPORTED, be_attention_local(&bare, NULL, err));
 }
 
 int main(void)
