@@ -16,6 +16,11 @@
 #define WRK_MEDIA_READY_BYTES (32ull << 20)
 #define WRK_MEDIA_ITEM_BYTES (256ull << 20)
 
+/* Items with files of one pass, and their rows: a cohort (http-api 2.2). Sequences are packed, so
+ * none of those rows is padding. */
+#define WRK_MEDIA_COHORT 4u
+#define WRK_MEDIA_COHORT_ROWS 2048u
+
 /* Stages of an item, as ItemError.stage says them. */
 #define WRK_STAGE_TEXT ""
 #define WRK_STAGE_IMAGE "image_decode"
@@ -35,6 +40,7 @@ struct wrk_item {
     struct mdl_media **media;
     uint32_t *media_row; /* from the item's first row */
     uint32_t n_media;
+    bool ready;
     const char *run_stage; /* "" for a text */
 };
 

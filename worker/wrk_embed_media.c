@@ -1,7 +1,8 @@
 /* wrk_embed_media.c - items with files: decoded and made ready for the model, one at a time.
  *
- * An item is made ready just before it is encoded, and what it holds is freed right after, so the
- * memory of media depends on two constants and not on the request (wrk_embed_impl.h). Files are
+ * Items are made ready just before they are encoded, few at a time, and what they hold is freed
+ * right after, so the memory of media depends on two constants and not on the request
+ * (wrk_embed_impl.h). Files are
  * decoded one after the other; between two of them the channel and the clock are looked at. A
  * request's frame stays until its last file was decoded.
  * Page: docs/media.md. Tests: tests/worker/test_wrk_engine_media.c
@@ -62,6 +63,11 @@ void wrk_embed_media_drop(struct wrk_engine *e, struct wrk_item *it)
         if (it->media[i] != NULL)
             e->media.bytes -= mdl_media_bytes(it->media[i]);
         mdl_media_free(&it->media[i]);
+    }
+    if (it->ready) {
+        e->media.n_ready--;
+        e->media.ready_rows -= it->n;
+        it->ready = false;
     }
     free(it->media);
     free(it->media_row);
@@ -222,7 +228,8 @@ struct wrk_task *wrk_embed_media_next(struct wrk_engine *e)
 {
     uint32_t n = 0, skip;
 
-    if (e->media.bytes >= WRK_MEDIA_READY_BYTES)
+    if (e->media.bytes >= WRK_MEDIA_READY_BYTES || e->media.n_ready >= WRK_MEDIA_COHORT ||
+        e->media.ready_rows >= WRK_MEDIA_COHORT_ROWS)
         return NULL;
     for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
         n += wants(t);
@@ -243,14 +250,17 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
     enum rc rc = item(e, t, it, &stage, why);
 
     e->media.us += wrk_now_us() - from;
-    if (rc == RC_OK || rc == RC_CANCELLED) {
-        if (rc == RC_OK && ++m->media_read == m->n_media_order)
+    if (rc == RC_OK) {
+        it->ready = true;
+        e->media.n_ready++;
+        e->media.ready_rows += it->n;
+        if (++m->media_read == m->n_media_order)
             wrk_task_drop_frame(e, t);
-        if (rc != RC_OK)
-            wrk_embed_media_drop(e, it);
-        return rc;
+        return RC_OK;
     }
     wrk_embed_media_drop(e, it);
+    if (rc == RC_CANCELLED)
+        return rc;
     it->n = it->n_media_rows = 0;
     if (stage[0] != 0) /* what failed, for a task that fails whole */
         snprintf(why->what, sizeof(why->what), "%s", stage);

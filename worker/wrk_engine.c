@@ -335,20 +335,26 @@ static enum rc prepare_task(struct wrk_engine *e, struct wrk_task *t, size_t *bu
     return RC_OK;
 }
 
-/* Checks and tokenizes, in order of arrival, at least one task's worth; then files of one item. */
+/* Checks and tokenizes, in order of arrival, at least one task's worth; then files: of one item at
+ * least, of a cohort as long as that is quick. */
 static enum rc prepare(struct wrk_engine *e, struct rc_err *err)
 {
     size_t budget = wrk_batch_decoding(e) ? TEXT_BUDGET_BUSY : TEXT_BUDGET_IDLE;
     struct wrk_task *next;
     enum rc rc = RC_OK;
+    uint64_t until;
 
     for (struct wrk_task *t = e->tasks; t != NULL && budget > 0 && rc == RC_OK; t = next) {
         next = t->next;
         if (!t->prepared)
             rc = prepare_task(e, t, &budget, &next, err);
     }
-    if (rc == RC_OK && (next = wrk_embed_media_next(e)) != NULL)
+    until = wrk_now_us() + (wrk_batch_decoding(e) ? 0 : SLICE_US);
+    while (rc == RC_OK && (next = wrk_embed_media_next(e)) != NULL) {
         rc = prepare_task(e, next, &budget, &next, err);
+        if (wrk_now_us() >= until)
+            break;
+    }
     return rc;
 }
 

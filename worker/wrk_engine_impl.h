@@ -116,7 +116,8 @@ struct wrk_engine {
     struct rc_err pass_err;
     struct wrk_media_count {
         uint32_t turn;
-        uint64_t bytes; /* of prepared media, now */
+        uint64_t bytes;               /* of prepared media, now */
+        uint32_t n_ready, ready_rows; /* items that wait for a pass, now */
         uint64_t n_decoded, n_refused, us;
     } media;
 
@@ -215,7 +216,7 @@ const float *wrk_embed_vectors(const struct wrk_embed *m);
 uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx);
 
 /* --- wrk_embed_media.c */
-/* Whose next file is to be decoded; NULL: nobody's now. */
+/* Whose next item with files is to be made ready; NULL: nobody's before the next pass. */
 struct wrk_task *wrk_embed_media_next(struct wrk_engine *e);
 /* Makes the next item with files of a prepared task ready. Errors: the task's. */
 enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why);

@@ -38,6 +38,7 @@ const struct sup_cmd sup_cmds[] = {
     {"embed", "MODEL [TEXT...]", "turn texts, pictures and sounds into vectors",
      "One vector for each TEXT, picture and sound, one line each in the order of the command line;\n"
      "without any, for each line of stdin. With --group, one vector for all of them together.\n"
+     "With --pdf, one for each page of a document, which inferd-pdf draws in a sandbox.\n"
      "MODEL may be a part of a name. With --similarity, prints how alike each pair is instead\n"
      "(cosine, -1 to 1). Exit status 1 when the server or a file says no, 2 for a wrong command\n"
      "line.",

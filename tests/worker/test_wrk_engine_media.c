@@ -178,6 +178,8 @@ static void nothing_is_live(struct rig *r)
 {
     assert_int_equal(r->m->n_live_media, 0);
     assert_int_equal(r->e->media.bytes, 0);
+    assert_int_equal(r->e->media.n_ready, 0);
+    assert_int_equal(r->e->media.ready_rows, 0);
     assert_int_equal(r->e->queued_bytes, 0);
     assert_null(r->e->tasks);
 }
@@ -223,8 +225,35 @@ static void files_and_groups_come_back_in_request_order(void **state)
     equals_alone(&r, 40, "beside", 40);
     assert_int_equal(r.e->media.n_decoded, 4 * 10);
     assert_int_equal(r.e->media.n_refused, 0);
-    assert_true(r.m->most_live_media <= 3); /* of one item: the request's are not held */
+    /* of four items at most, where the requests have 40 files */
+    assert_true(r.m->most_live_media <= 4 * 3);
+    assert_true(r.m->n_encodes < 4 * N_GOOD); /* and those four in one pass */
     nothing_is_live(&r);
+    rig_free(&r);
+}
+
+/* Small files come to passes of four. */
+static void pages_are_run_in_cohorts(void **state)
+{
+    struct rig r = rig_new(seeing(), 64);
+    struct input page[10];
+    struct ask q = {.in = page, .n = 10};
+
+    (void)state;
+    for (uint32_t i = 0; i < 10; i++)
+        page[i] = (struct input){.part = {"@image/png gray1.png"}, .flat = true};
+    embed(&r, 1, &q);
+    while (wrk_engine_busy(r.e)) {
+        step(&r);
+        assert_true(r.e->media.n_ready <= WRK_MEDIA_COHORT);
+    }
+    assert_int_equal(r.a[1].rc, RC_OK);
+    assert_true(r.m->n_encodes >= 3 && r.m->n_encodes <= 10);
+    assert_true(r.m->most_live_media <= WRK_MEDIA_COHORT);
+    for (uint32_t i = 0; i < 10; i++)
+        has_vector(&r, 1, i, &page[i]);
+    assert_int_equal(r.e->media.n_ready, 0);
+    assert_int_equal(r.e->media.ready_rows, 0);
     rig_free(&r);
 }
 
@@ -543,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_and_groups_come_back_in_request_order),
+        cmocka_unit_test(pages_are_run_in_cohorts),
         cmocka_unit_test(alone_is_as_in_company),
         cmocka_unit_test(bad_items_are_named_by_stage),
         cmocka_unit_test(bounds_of_one_input),

@@ -19,7 +19,7 @@ static enum rc too_large(struct rc_err *err, uint64_t n, uint64_t limit)
 enum rc wrk_image_room(struct wrk_image *img, const char *name, uint64_t width, uint64_t height,
                        const struct wrk_image_limits *limits, struct rc_err *err)
 {
-    uint64_t edge = width > height ? width : height;
+    uint64_t edge = width > height ? width : height, pixels = width * height; /* both below 2^32 */
 
     if (width == 0 || height == 0)
         return rc_fail(err, RC_INVALID, "a %s of %llu x %llu pixels", name,
@@ -29,15 +29,15 @@ enum rc wrk_image_room(struct wrk_image *img, const char *name, uint64_t width, 
                 (unsigned long long)width, (unsigned long long)height, limits->edge);
         return too_large(err, edge, limits->edge);
     }
-    if (width * height > limits->pixels) {
+    if (pixels > limits->pixels) {
         rc_fail(err, RC_TOO_LARGE, "a %s of %llu x %llu = %llu pixels, at most %llu", name,
-                (unsigned long long)width, (unsigned long long)height,
-                (unsigned long long)(width * height), (unsigned long long)limits->pixels);
-        return too_large(err, width * height, limits->pixels);
+                (unsigned long long)width, (unsigned long long)height, (unsigned long long)pixels,
+                (unsigned long long)limits->pixels);
+        return too_large(err, pixels, limits->pixels);
     }
     /* zeros: what an animation's first frame does not cover is black */
     if ((img->rgb = calloc((size_t)height, (size_t)width * 3)) == NULL)
-        return rc_fail(err, RC_NOMEM, "%llu pixels", (unsigned long long)(width * height));
+        return rc_fail(err, RC_NOMEM, "%llu pixels", (unsigned long long)pixels);
     img->width = (uint32_t)width;
     img->height = (uint32_t)height;
     return RC_OK;
