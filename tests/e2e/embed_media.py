@@ -178,7 +178,10 @@ def a_bad_input_leaves_its_neighbours_alone():
     equal(a["summary"], {"total": 6, "succeeded": 2, "failed": 4}, "summary")
     equal([packed(d["embedding"]) for d in a["data"]],
           [packed(v) for v in vectors([{"content": [text("a")]}]) + vectors([{"content": [media("grey.png")]}])], "vectors")
-    # without it the first bad one is named
+    # files may be larger than max_body_bytes lets a body be
+    r = ask([{"type": "media", "mime_type": "image/png", "data": base64.b64encode(bytes(14 << 20)).decode()}])
+    check(r.status == 400 and r.json["input_index"] == 0, r.body)
+    # without error_policy the first bad one is named
     r = ask([text("a"), {**media("short.wav"), "data": "AAAA"}])
     check(r.status == 400 and r.json["input_index"] == 1, r.body)
     r = ask([{"title": "t", "content": [text("a")]}], task_type="RETRIEVAL_QUERY")
