@@ -7,7 +7,7 @@
 
 #define EG2 TEST_GOLDEN "/embeddinggemma2" /* its media are those of gemma4_mm too */
 #define MM TEST_GOLDEN "/gemma4_mm"
-#define TOL 2e-4 /* of a value relative to the largest; sums by as much of all values */
+#define TOL 2e-5 /* of a value relative to the largest; sums by as much of all values */
 
 static struct be_ctx *be;
 
