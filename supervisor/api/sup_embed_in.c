@@ -64,7 +64,8 @@ static bool only_keys(json_t *o, const char *words, const char *name, const char
             continue;
         snprintf(list, sizeof(list), "%.*s", (int)strlen(words) - 2, words + 1);
         for (char *p = list; *p; p++)
-            *p = *p == '|' ? ' ' : *p;
+            if (*p == '|')
+                *p = ' ';
         sup_fail_set(f, SUP_E_INVALID_REQUEST, name,
                      "field '%s': key \"%.40s\" is unknown, %s has only: %s", name, key, what,
                      list);
@@ -126,7 +127,7 @@ static bool media_fits(struct sup_embed *e, const struct sup_media *m, const cha
         sup_fail_set(f, SUP_E_CONTENT_TOO_LARGE, name,
                      "field '%s': the file has %zu bytes, with those before it %llu: the limit of "
                      "a request is %llu (max_media_bytes)",
-                     name, m->n, (unsigned long long)(e->media_bytes + m->n),
+                     name, m->n, (unsigned long long)e->media_bytes + m->n,
                      (unsigned long long)max);
         return false;
     }
