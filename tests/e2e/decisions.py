@@ -359,6 +359,25 @@ def the_command_shows_answers():
     out = run("decisions", "--server", url, "--request", path, "--json")
     equal(len(json.loads(out.stdout)["data"]), 2, "json")
     equal(run("decisions", "--server", url).returncode, 2, "a request is needed")
+    # scores of a question with several labels, for calibrate
+    lines = os.path.join(work, "tagged.jsonl")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"model": TINY_BERT, "input": "dropped", "questions": [
+            {**choice("t"), "type": "multi_choice", "embedding_options": {"calibration_id": "not_yet"}}]}, f)
+    with open(lines, "w", encoding="utf-8") as f:
+        f.write('{"input": "one", "labels": ["b", "a"], "split": "fit"}\n\n{"input": "two", "labels": []}\n')
+    out = run("decisions", "--server", url, "--request", path, "--scores", lines)
+    equal(out.returncode, 0, out.stderr)
+    head, one, two = map(json.loads, out.stdout.splitlines())
+    equal((head["binding"]["mode"], head["binding"]["labels"], head["binding"]["dimensions"], head["binding"]["task_type"]),
+          ("multi", ["a", "b"], 48, "CLUSTERING"), "binding")
+    equal((one["split"], one["labels"], len(one["scores"])), ("fit", ["b", "a"], 2), "sample")
+    check(two["split"] in ("fit", "validation", "holdout"), "a split by the text's hash")
+    equal(two["state_sha256"], hashlib.sha256(b"two").hexdigest(), "state")
+    with open(lines, "a", encoding="utf-8") as f:
+        f.write('{"input": "three"}\n')
+    out = run("decisions", "--server", url, "--request", path, "--scores", lines)
+    check(out.returncode == 1 and "line 4" in out.stderr, out.stderr)
     out = run("decisions", "--server", url, "--request", path + "x")
     check(out.returncode == 1 and "ask.jsonx" in out.stderr, out.stderr)
 
