@@ -167,6 +167,24 @@ def prototypes_are_what_embeddings_say():
 
 
 @case
+def a_choice_is_the_references():
+    """What PyTorch and the published modelling code made of the same question (tests/golden/embeddinggemma2/compare.py)."""
+    folder = os.path.join(ROOT, "tests", "golden", TINY_EG2, "suite")
+    with open(os.path.join(folder, "suite.json"), encoding="utf-8") as f:
+        c = json.load(f)["choice"]
+    with open(os.path.join(folder, "torch.json"), encoding="utf-8") as f:
+        want = json.load(f)["choice"]
+    r = server().post(PATH, {"model": TINY_EG2, "input": c["input"], "questions": [c["question"]]})
+    equal(r.status, 200, f"{r.body[:300]!r}")
+    a = r.json["answers"][0]
+    equal(a["choice"], want["choice"], "choice")
+    equal({x["value"] for x in a["similarities"]}, set(want["similarities"]), "values")
+    for x in a["similarities"]:
+        check(abs(x["similarity"] - want["similarities"][x["value"]]) < 1e-5, (x, want))
+    check(abs(a["margin"] - want["margin"]) < 1e-5, (a["margin"], want["margin"]))
+
+
+@case
 def mistakes_are_400_in_words():
     multi = {**choice(), "type": "multi_choice"}
     for q, says in ((choice(embedding_options={"min_margin": 3}), "0 to 2"),
