@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 """make_real.py - writes an EmbeddingGemma 2 checkpoint of the published geometry, initialised by the reference.
 
-    make_real.py OUT [--seed 1] [--dtype BF16|F32] [--check]
+    make_real.py OUT [--seed 1] [--dtype BF16|F32] [--as-drawn] [--check]
 
 The published weights cannot be had everywhere; arithmetic at the published sizes can: the reference class itself draws
 the weights (seeded), this file writes them as the published folder has them. BF16 weights are the drawn ones rounded.
 The tokenizer has 262,144 pieces, of which every one the model gives a meaning has its published id, the others are
-made-up words. Needs torch and transformers >= 5.23 (embedding_gemma2). --check loads the folder again through the
+made-up words.
+
+One thing is not as drawn unless --as-drawn is given: the norms of queries and keys, in the text layers and in the eyes,
+are head_width^-1/4 instead of 1. Scores are not divided by the width's root in this family; with norms of 1 they spread
+by 16 to 23, every row of attention looks at one key, and rounding grows layer by layer until the reference in F32 is
+2e-4 to 2e-3 away from itself in F64 (README.md). With this they spread by 1, as training leaves them, and it is 1e-7.
+
+Needs torch and transformers >= 5.23 (embedding_gemma2). --check loads the folder again through the
 reference and compares every tensor. About 3 GB of memory (6 with --check), a minute, 1.5 GB on disk in BF16.
 """
 import argparse
@@ -160,14 +167,20 @@ def sidecars():
 
 # --------------------------------------------------------------- weights
 
-def draw(seed):
-    """The model with weights as the reference draws them, F32."""
+def draw(seed, as_drawn):
+    """The model with weights as the reference draws them, F32, its scores brought to a spread of 1."""
     import torch
     from transformers import EmbeddingGemma2Config, EmbeddingGemma2Model
     from transformers.models.gemma4.configuration_gemma4 import Gemma4AudioConfig, Gemma4VisionConfig
     torch.manual_seed(seed)
     config = EmbeddingGemma2Config(vision_config=Gemma4VisionConfig(), audio_config=Gemma4AudioConfig())
-    return EmbeddingGemma2Model(config).eval()
+    model = EmbeddingGemma2Model(config).eval()
+    if not as_drawn:
+        with torch.no_grad():
+            for name, w in model.named_parameters():
+                if name.endswith(("self_attn.q_norm.weight", "self_attn.k_norm.weight")):
+                    w.fill_(w.numel() ** -0.25)
+    return model
 
 
 def configuration(config, dtype):
@@ -221,11 +234,12 @@ def main():
     p.add_argument("out")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--dtype", choices=["BF16", "F32"], default="BF16")
+    p.add_argument("--as-drawn", action="store_true", help="norms of queries and keys stay 1")
     p.add_argument("--check", action="store_true", help="load the folder again and compare")
     a = p.parse_args()
     import torch
     from safetensors.torch import save_file
-    model = draw(a.seed)
+    model = draw(a.seed, a.as_drawn)
     to = {"BF16": torch.bfloat16, "F32": torch.float32}[a.dtype]
     state = {k: v.to(to).contiguous() for k, v in model.state_dict().items()}
     n = sum(v.numel() for v in model.parameters())

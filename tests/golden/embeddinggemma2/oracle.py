@@ -43,6 +43,8 @@ def cases(ref, folder, which):
         yield "title none", [("text", DOCUMENT)], doc, "none", True
         yield "two texts", [("text", QUERY), ("text", DOCUMENT)], doc, None, True
         yield "two texts of a query", [("text", QUERY), ("text", FOREIGN)], code, None, True
+        for n in (128, 511, 512, 513):
+            yield f"{n} tokens", [("text", ref.text_of(n))], doc, None, False
         yield "picture", [wide], doc, None, False
         yield "picture with alpha", [tall], "RETRIEVAL_QUERY", None, False
         yield "sound", [second], doc, None, False
@@ -53,8 +55,6 @@ def cases(ref, folder, which):
         yield "text, sound, picture", [("text", QUERY), second, tall], doc, None, True
         yield "titled mix", [wide, ("text", DOCUMENT), short, ("text", FOREIGN), long, tall], doc, "The harbour", True
         yield "mix for clustering", [short, ("text", QUERY)], "CLUSTERING", None, True
-        for n in (128, 511, 512, 513):
-            yield f"{n} tokens", [("text", ref.text_of(n))], doc, None, False
     if which in ("long", "all"):
         for n in (8191, 8192):
             yield f"{n} tokens", [("text", ref.text_of(n, seed=n))], doc, None, False
@@ -86,10 +86,7 @@ def main():
     p.add_argument("--only", choices=["short", "long", "all"], default="all")
     p.add_argument("--media", choices=list(media.SETS), default="large", help="size of pictures and sounds")
     a = p.parse_args()
-    import numpy as np
-    from safetensors.numpy import save_file
     media.write(a.out, a.media)
-    pictures, sounds = media.SETS[a.media]
     ref = reference.Reference(a.model, a.threads)
     identity, files = checkpoint.identity(a.model)
     done, means = before(a.out, identity)
@@ -112,6 +109,15 @@ def main():
         done.append(rec)
         means.append(mean.float().numpy())
         print(f"{name}: {len(ids)} tokens, {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+        save(a, ref, identity, files, done, means)
+    print(f"{a.out}: {len(done)} cases, identity {identity[:12]}", file=sys.stderr)
+
+
+def save(a, ref, identity, files, done, means):
+    """After each case, so that what a long run has is of use while it runs."""
+    import numpy as np
+    from safetensors.numpy import save_file
+    pictures, sounds = media.SETS[a.media]
     names = [n + e for n in pictures for e in (".png", ".raw")] + [n + ".wav" for n in sounds]
     out = {"schema": 1, "model": os.path.basename(a.model.rstrip("/")), "model_identity": identity,
            "files": files, "precision": "f32", "versions": reference.versions(),
@@ -124,7 +130,6 @@ def main():
     with open(tmp, "w", encoding="utf-8") as f:
         json.dump(out, f, ensure_ascii=False)
     os.replace(tmp, os.path.join(a.out, "oracle.json"))
-    print(f"{a.out}: {len(done)} cases of {out['model']}, identity {identity[:12]}", file=sys.stderr)
 
 
 if __name__ == "__main__":
