@@ -333,11 +333,6 @@ static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, s
     return RC_OK;
 }
 
-static bool hex_ok(const char *s)
-{
-    return strspn(s, "0123456789abcdef") == 64 && s[64] == '\0';
-}
-
 static bool within(double v, double least, double most)
 {
     return v >= least && v <= most; /* false for NaN */
@@ -368,23 +363,26 @@ static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bo
     return RC_OK;
 }
 
-static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d, struct rc_err *err)
+static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d,
+                             const Ipc__Loaded *model, struct rc_err *err)
 {
     enum rc rc = RC_OK;
 
     if (d->n_questions != a->n_questions || d->n_answers != (size_t)a->n * a->n_questions)
         return rc_fail(err, RC_FORMAT, "Decided: %zu answers to %zu questions, asked were %u of %u",
                        d->n_answers, d->n_questions, a->n, a->n_questions);
-    if ((d->model_identity[0] && !hex_ok(d->model_identity)) ||
+    if (!identity_ok(d->model_identity) ||
         (strcmp(d->task_type, "CLUSTERING") != 0 && strcmp(d->task_type, "CLASSIFICATION") != 0))
         return bad(err, "Decided: the model's identity or the task type is none");
+    if (model && strcmp(d->model_identity, model->model_identity) != 0)
+        return bad(err, "Decided: another identity than the model was loaded with");
     if (d->dimensions == 0 || d->dimensions > DIM_MAX ||
         (a->dimensions && d->dimensions != a->dimensions))
         return rc_fail(err, RC_FORMAT, "Decided: dimensions %u", d->dimensions);
     for (uint32_t i = 0; i < a->n_questions; i++) {
         const Ipc__DecidedQuestion *q = d->questions[i];
 
-        if (!hex_ok(q->prototype_set_hash))
+        if (!q->prototype_set_hash[0] || !identity_ok(q->prototype_set_hash))
             return bad(err, "Decided: a hash of prototypes is none");
         if (q->n_thresholds != (a->multi[i] ? a->n_choices[i] : 0))
             return bad(err, "Decided: thresholds are missing or too many");
@@ -445,7 +443,7 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         case IPC__FRAME__BODY_VECTORS:
             return check_vectors(a, f->vectors, err);
         case IPC__FRAME__BODY_DECIDED:
-            return check_decided(a, f->decided, err);
+            return check_decided(a, f->decided, model, err);
         case IPC__FRAME__BODY_TOKENS:
             return check_tokens(f->tokens, vocab, err);
         case IPC__FRAME__BODY_TEXT:

@@ -16,6 +16,7 @@ from inferd_test import (BIN, PRESET, REAL_MINILM, ROOT, SLOW, TINY_BERT, TINY_G
 
 INFERD = os.path.join(BIN, "inferd")
 PATH = "/ai/v1/decisions"
+TINY_EG2 = "embeddinggemma2"
 _server = None
 
 
@@ -34,6 +35,7 @@ def link_model(src, dst):
 def fill(to):
     copy_model(TINY_BERT, to)
     copy_model(TINY_GEMMA, to)
+    copy_model(TINY_EG2, to)
     try:
         src = os.path.join(real_models(), REAL_MINILM)
     except Skip:
@@ -126,13 +128,12 @@ def a_batch_echoes_ids_in_order_and_equals_single_inputs():
 
 @case
 def prototypes_are_what_embeddings_say():
-    """The same numbers as a client would get who renders, embeds and averages by itself."""
-    ex = ["reset it", "log in"]
-    a = decide({"input": "help me", "questions": [{"name": "q", "type": "choice", "instructions": "Route it.", "choices": [
-        {"value": "a", "description": "not read", "examples": ex}, {"value": "b", "description": "bills"}]}]})["answers"][0]
+    """The same numbers as a client would get who renders, embeds and averages by itself; of EmbeddingGemma 2 with the
+    prefix of the task and at every size."""
     head = "Instruction: Route it.\n"
     texts = [head + "Input: help me", head + "Input: reset it", head + "Input: log in", head + "Category: bills"]
-    v = [d["embedding"] for d in server().post("/ai/v1/embed", {"model": TINY_BERT, "input": texts}).json["data"]]
+    q = {"name": "q", "type": "choice", "instructions": "Route it.", "choices": [
+        {"value": "a", "description": "not read", "examples": ["reset it", "log in"]}, {"value": "b", "description": "bills"}]}
 
     def unit(x):
         n = sum(k * k for k in x) ** 0.5
@@ -140,9 +141,47 @@ def prototypes_are_what_embeddings_say():
 
     def dot(x, y):
         return sum(p * q for p, q in zip(unit(x), unit(y)))
-    centroid = [p + q for p, q in zip(unit(v[1]), unit(v[2]))]
-    for got, want in zip(a["similarities"], (dot(v[0], centroid), dot(v[0], v[3]))):
-        check(abs(got["similarity"] - want) < 1e-6, (got, want))
+    seen = set()
+    for model, task, dims in ((TINY_BERT, None, None), (TINY_EG2, None, None),
+                              (TINY_EG2, "CLUSTERING", 16), (TINY_EG2, "CLASSIFICATION", None), (TINY_EG2, "CLASSIFICATION", 64)):
+        options = {k: v for k, v in (("task_type", task), ("dimensions", dims)) if v}
+        r = server().post(PATH, {"model": model, "input": "help me", "questions": [q], "embedding_options": options})
+        equal(r.status, 200, f"{model} {options}: {r.body[:300]!r}")
+        a = r.json["answers"][0]
+        e = {"model": model, "input": texts, **options}
+        if model == TINY_EG2:
+            e.setdefault("task_type", "CLUSTERING")  # the default of decisions, not of embeddings
+        v = [d["embedding"] for d in server().post("/ai/v1/embed", e).json["data"]]
+        centroid = [p + q for p, q in zip(unit(v[1]), unit(v[2]))]
+        for got, want in zip(a["similarities"], (dot(v[0], centroid), dot(v[0], v[3]))):
+            check(abs(got["similarity"] - want) < 1e-6, (model, options, got, want))
+        equal(r.json["model_identity"], server().get(f"/ai/v1/models/{model}").json.get("model_identity",
+              r.json["model_identity"]), "identity")
+        seen.add((a["prototype_set_hash"], a["similarities"][0]["similarity"]))
+    equal(len(seen), 5, "task and size are in the hash and in the numbers")
+    r = server().post(PATH, {"model": TINY_EG2, "input": "t", "questions": [q], "embedding_options": {"dimensions": 20}})
+    check(r.status == 400 and "96, 64, 32 or 16" in r.json["message"], r.body)
+    for kind in ("score", "predicate"):
+        r = server().post(PATH, {"model": TINY_EG2, "input": "t", "questions": [{**q, "type": kind}]})
+        check(r.status == 400 and "trained deciders" in r.json["message"], r.body)
+
+
+@case
+def a_choice_is_the_references():
+    """What PyTorch and the published modelling code made of the same question (tests/golden/embeddinggemma2/compare.py)."""
+    folder = os.path.join(ROOT, "tests", "golden", TINY_EG2, "suite")
+    with open(os.path.join(folder, "suite.json"), encoding="utf-8") as f:
+        c = json.load(f)["choice"]
+    with open(os.path.join(folder, "torch.json"), encoding="utf-8") as f:
+        want = json.load(f)["choice"]
+    r = server().post(PATH, {"model": TINY_EG2, "input": c["input"], "questions": [c["question"]]})
+    equal(r.status, 200, f"{r.body[:300]!r}")
+    a = r.json["answers"][0]
+    equal(a["choice"], want["choice"], "choice")
+    equal({x["value"] for x in a["similarities"]}, set(want["similarities"]), "values")
+    for x in a["similarities"]:
+        check(abs(x["similarity"] - want["similarities"][x["value"]]) < 1e-5, (x, want))
+    check(abs(a["margin"] - want["margin"]) < 1e-5, (a["margin"], want["margin"]))
 
 
 @case
@@ -338,6 +377,25 @@ def the_command_shows_answers():
     out = run("decisions", "--server", url, "--request", path, "--json")
     equal(len(json.loads(out.stdout)["data"]), 2, "json")
     equal(run("decisions", "--server", url).returncode, 2, "a request is needed")
+    # scores of a question with several labels, for calibrate
+    lines = os.path.join(work, "tagged.jsonl")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"model": TINY_BERT, "input": "dropped", "questions": [
+            {**choice("t"), "type": "multi_choice", "embedding_options": {"calibration_id": "not_yet"}}]}, f)
+    with open(lines, "w", encoding="utf-8") as f:
+        f.write('{"input": "one", "labels": ["b", "a"], "split": "fit"}\n\n{"input": "two", "labels": []}\n')
+    out = run("decisions", "--server", url, "--request", path, "--scores", lines)
+    equal(out.returncode, 0, out.stderr)
+    head, one, two = map(json.loads, out.stdout.splitlines())
+    equal((head["binding"]["mode"], head["binding"]["labels"], head["binding"]["dimensions"], head["binding"]["task_type"]),
+          ("multi", ["a", "b"], 48, "CLUSTERING"), "binding")
+    equal((one["split"], one["labels"], len(one["scores"])), ("fit", ["b", "a"], 2), "sample")
+    check(two["split"] in ("fit", "validation", "holdout"), "a split by the text's hash")
+    equal(two["state_sha256"], hashlib.sha256(b"two").hexdigest(), "state")
+    with open(lines, "a", encoding="utf-8") as f:
+        f.write('{"input": "three"}\n')
+    out = run("decisions", "--server", url, "--request", path, "--scores", lines)
+    check(out.returncode == 1 and "line 4" in out.stderr, out.stderr)
     out = run("decisions", "--server", url, "--request", path + "x")
     check(out.returncode == 1 and "ask.jsonx" in out.stderr, out.stderr)
 

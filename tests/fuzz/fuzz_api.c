@@ -5,6 +5,7 @@
  * exactly one answer, valid JSON (or SSE of valid JSON), no task left behind.
  */
 #include "../supervisor/sup_api_fake.h"
+#include "ipc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

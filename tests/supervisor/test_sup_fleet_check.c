@@ -510,6 +510,8 @@ static void decisions_are_of_what_was_asked(void **s)
     decided.task_type = (char *)(uintptr_t) "CLUSTERING";
     ANSWER(DECIDED, RC_OK);
     decided.model_identity = hash;
+    ANSWER(DECIDED, RC_FORMAT); /* another than it was loaded with */
+    loaded.model_identity = hash;
     ANSWER(DECIDED, RC_OK);
 #define WRONG(what, bad, good)      \
     do {                            \

@@ -977,6 +977,25 @@ static void an_artifact_of_the_models_folder_decides(void **state)
     rig_free(r);
 }
 
+static void a_single_file_has_no_calibrations(void **state)
+{
+    char path[] = TEST_BUILD "/single-XXXXXX";
+    const struct wrk_binding b = {.model_identity = IDENTITY, .task_type = "CLUSTERING"};
+    struct wrk_accept a;
+    struct rc_err err = RC_ERR_INIT;
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(wrk_calibration_read(fd, "ok", &b, &a, &err), RC_INVALID);
+    assert_non_null(strstr(err.msg, "single file"));
+    assert_int_equal(wrk_calibration_read(-1, "ok", &b, &a, &err), RC_INVALID);
+    assert_int_equal(wrk_calibration_read(fd, "a/b", &b, &a, &err), RC_INVALID);
+    assert_non_null(strstr(err.msg, "letters, digits"));
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -993,6 +1012,7 @@ int main(void)
         cmocka_unit_test(a_waiter_that_leaves_and_an_owner_that_leaves),
         cmocka_unit_test(failures_name_the_text),
         cmocka_unit_test(an_artifact_of_the_models_folder_decides),
+        cmocka_unit_test(a_single_file_has_no_calibrations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
