@@ -25,7 +25,9 @@
 #define BE_CPU_MAX_HEAD 512     /* head_dim limit of the fast attention */
 #define BE_CPU_KEYS 64          /* keys of one attention tile; tiles start at multiples of it */
 #define BE_CPU_VECS 48          /* query vectors (rows x heads) of one attention item, at most */
-#define BE_CPU_ONE_PASS 512    /* keys that are summed without a cut */
+#define BE_CPU_SEQ_VECS 256     /* the same inside packed sequences, where also ... */
+#define BE_CPU_SEQ_VALUES 49152 /* ... vectors x head_dim (in steps of 16) is at most this */
+#define BE_CPU_ONE_PASS 512     /* keys that are summed without a cut */
 #define BE_CPU_SPLIT 256        /* keys between two cuts, at least; a multiple of KEYS */
 #define BE_CPU_SPLITS 32        /* cuts of a sequence, at most */
 #define BE_CPU_PARTS (1u << 20) /* bytes for sums of cuts that threads share */
@@ -221,7 +223,7 @@ extern const struct be_cpu_kern be_cpu_kern_avx2;
 extern const struct be_cpu_kern be_cpu_kern_avx512;
 #endif
 
-#define BE_CPU_SCRATCH (512u * 1024u)
+#define BE_CPU_SCRATCH (1024u * 1024u)
 
 struct be_cpu_pool;
 

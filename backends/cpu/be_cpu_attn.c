@@ -10,6 +10,8 @@
  */
 #include "be_cpu.h"
 
+#include <stdatomic.h>
+
 struct job {
     const struct be_cpu_ctx *c;
     struct be_cpu_attn base;
@@ -19,6 +21,8 @@ struct job {
     uint32_t group;       /* query heads per KV head */
     uint32_t block_rows;  /* of an item */
     uint32_t block_heads; /* of an item */
+    size_t n_items, step; /* packed: items taken at once */
+    _Atomic size_t next;  /* packed: the first that nobody has taken */
 };
 
 static bool is_split(const struct job *j, uint32_t s)
@@ -48,6 +52,8 @@ static uint32_t block_at(const struct job *j, uint32_t s, size_t i)
 {
     size_t blocks = (seq_rows(j, s) + (size_t)j->block_rows - 1) / j->block_rows;
 
+    if (!j->seqs)
+        return (uint32_t)i;
     return (uint32_t)(i % 2 == 0 ? i / 2 : blocks - 1 - i / 2);
 }
 
@@ -94,20 +100,58 @@ static void items_range(void *arg, unsigned thread, size_t i0, size_t i1)
     }
 }
 
+/* Items of packed sequences are alike in kind but not in work (windows are cut off at the
+ * ends), and a thread may be held up: whoever is free takes the next. */
+static void items_taken(void *arg, unsigned thread, size_t i0, size_t i1)
+{
+    struct job *j = arg;
+
+    for (;;) {
+        size_t i = atomic_fetch_add(&j->next, j->step);
+
+        if (i >= j->n_items)
+            return;
+        items_range(j, thread, i, j->n_items - i < j->step ? j->n_items : i + j->step);
+    }
+}
+
+/* Vectors of one item at most: as many as the kernel's scratch holds of one head. */
+static uint32_t max_vecs(const struct job *j)
+{
+    uint32_t n;
+
+    if (j->seqs)
+        return BE_CPU_VECS;
+    n = BE_CPU_SEQ_VALUES / ((j->base.head_dim + 15) / 16 * 16);
+    return n < 1 ? 1 : n > BE_CPU_SEQ_VECS ? BE_CPU_SEQ_VECS : n;
+}
+
+/* Rows of an item, if no more than max, so that the sequences' last items are not short. */
+static uint32_t even_rows(const struct job *j, uint32_t max)
+{
+    uint32_t longest = 1, blocks;
+
+    for (uint32_t s = 0; s < j->n_seqs; s++)
+        longest = seq_rows(j, s) > longest ? seq_rows(j, s) : longest;
+    blocks = (longest + max - 1) / max;
+    return (longest + blocks - 1) / blocks;
+}
+
 static void run(struct be_cpu_ctx *c, struct job *j)
 {
+    uint32_t max = max_vecs(j);
     size_t items = 0, vecs = 0;
 
     for (uint32_t s = 0; s < j->n_seqs; s++)
         vecs += (size_t)seq_rows(j, s) * j->n_kv_heads;
     /* With fewer (row, KV head) pairs than threads the group's heads are split. */
-    j->block_heads = j->group < BE_CPU_VECS ? j->group : BE_CPU_VECS;
+    j->block_heads = j->group < max ? j->group : max;
     if (vecs < c->n_threads && j->group > 1) {
         uint32_t splits = c->n_threads / (uint32_t)(vecs ? vecs : 1);
 
         j->block_heads = (j->block_heads + splits - 1) / splits;
     }
-    j->block_rows = BE_CPU_VECS / j->block_heads;
+    j->block_rows = max / j->block_heads;
     /* Rows are spread over the threads before blocks are made large. */
     if (vecs / j->block_rows < c->n_threads) {
         size_t rows = vecs / (c->n_threads * (size_t)j->n_kv_heads);
@@ -117,8 +161,16 @@ static void run(struct be_cpu_ctx *c, struct job *j)
         if (rows < j->block_rows)
             j->block_rows = (uint32_t)rows;
     }
+    if (!j->seqs)
+        j->block_rows = even_rows(j, j->block_rows);
     for (uint32_t s = 0; s < j->n_seqs; s++)
         items += seq_items(j, s);
+    if (!j->seqs) {
+        j->n_items = items;
+        j->step = items / (16 * (size_t)c->n_threads) + 1;
+        be_cpu_pool_run(c->pool, c->n_threads, 1, items_taken, j);
+        return;
+    }
     be_cpu_pool_run(c->pool, items, 1, items_range, j);
     for (uint32_t s = 0; s < j->n_seqs; s++)
         if (is_split(j, s))

@@ -1,5 +1,6 @@
-/* be_cpu_attn_avx2.c - attention of one item with AVX2: tiles of 64 keys, online
- * softmax (Milakov & Gimelshein 2018; tiles as in Dao et al. 2022).
+/* be_cpu_attn_avx2.c - attention of one item over the cache with AVX2: tiles of 64 keys,
+ * online softmax (Milakov & Gimelshein 2018; tiles as in Dao et al. 2022). Items of plain
+ * rows are be_cpu_attn_seq_avx2.c's.
  *
  * A query vector's arithmetic, whatever shares its item:
  *   scores   one fma chain over d = 0, 1, ... per key (keys are the lanes)
@@ -21,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "be_cpu_math_avx2.h"
+#include "be_cpu_attn_avx2.h"
 #include "be_cpu_ref.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -190,40 +191,6 @@ static void values_any(bool half, unsigned r, const float *s, const void *v, siz
 #undef CALL
 }
 
-/* Weights of one vector's tile; returns what earlier sums must be scaled by. */
-static float softmax_tile(float *s, uint32_t b, uint32_t e, float *m, float *l)
-{
-    const __m256 none = SET8(-INFINITY);
-    const __m256i idx = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i from = _mm256_set1_epi32((int)b - 1), to = _mm256_set1_epi32((int)e);
-    __m256 x[BE_CPU_KEYS / 8], top = none, sum = _mm256_setzero_ps();
-    float lanes[8], max = *m, f;
-
-    for (unsigned i = 0; i < BE_CPU_KEYS / 8; i++) {
-        __m256i at = _mm256_add_epi32(idx, _mm256_set1_epi32(8 * (int)i));
-        __m256i on = _mm256_and_si256(_mm256_cmpgt_epi32(at, from), _mm256_cmpgt_epi32(to, at));
-
-        x[i] = _mm256_blendv_ps(none, _mm256_loadu_ps(s + 8 * i), _mm256_castsi256_ps(on));
-        top = _mm256_max_ps(x[i], top);
-    }
-    _mm256_storeu_ps(lanes, top);
-    for (int i = 0; i < 8; i++)
-        max = lanes[i] > max ? lanes[i] : max;
-    if (max == -INFINITY) /* every score is -inf or NaN: let NaN show */
-        max = 0;
-    for (unsigned i = 0; i < BE_CPU_KEYS / 8; i++) {
-        __m256 w = exp8(_mm256_sub_ps(x[i], SET8(max)));
-
-        _mm256_storeu_ps(s + 8 * i, w);
-        sum = _mm256_add_ps(sum, w);
-    }
-    _mm256_storeu_ps(lanes, exp8(SET8(*m - max)));
-    f = lanes[0];
-    *l = *l * f + hsum8(sum);
-    *m = max;
-    return f;
-}
-
 /* -------------------------------------------------------- where tiles come from */
 
 static void page_at(const struct state *t, uint32_t pos, const uint8_t **k, const uint8_t **v)
@@ -258,56 +225,6 @@ static void load_cache(struct state *t, uint32_t b, uint32_t e)
         for (uint32_t d = 0; d < dim; d += 8)
             _mm256_storeu_ps(value_at(t, i, d), widen(half, v, d));
     }
-}
-
-INLINE void transpose8(__m256 r[8])
-{
-    __m256 a[8], b[8];
-
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
-        b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xEE);
-        b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
-        b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xEE);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
-    }
-}
-
-/* The same from plain rows: K is turned, V copied. */
-static void load_rows(struct state *t, uint32_t b, uint32_t e)
-{
-    const struct be_cpu_attn *a = t->a;
-    uint32_t dim = a->head_dim;
-    size_t head = (size_t)a->kv_head * dim;
-
-    for (uint32_t k8 = b & ~7u; k8 < e; k8 += 8) {
-        float *dst = t->kt + (k8 / STRIP) * dim * STRIP + k8 % STRIP;
-
-        for (uint32_t d = 0; d < dim; d += 8) {
-            __m256 r[8];
-
-            for (uint32_t i = 0; i < 8; i++) {
-                /* past the sequence's end a key is repeated: its lane is masked */
-                uint32_t p = t->t0 + k8 + i < a->n_keys ? t->t0 + k8 + i : a->n_keys - 1;
-
-                r[i] = _mm256_loadu_ps(a->k + p * a->ld_kv + head + d);
-            }
-            transpose8(r);
-            for (uint32_t i = 0; i < 8; i++)
-                _mm256_storeu_ps(dst + (d + i) * STRIP, r[i]);
-        }
-    }
-    for (uint32_t i = b; i < e; i++)
-        for (uint32_t d = 0; d < dim; d += 8)
-            _mm256_storeu_ps(value_at(t, i, d),
-                             _mm256_loadu_ps(a->v + (t->t0 + i) * a->ld_kv + head + d));
 }
 
 /* ------------------------------------------------------------------------ tiles */
@@ -350,7 +267,7 @@ static struct ahead scores_ahead(const struct state *t, bool in_place, uint32_t 
     uint32_t pos = t->t0 + k + (in_place ? 0 : BE_CPU_KEYS), dim = t->a->head_dim;
     const uint8_t *kp, *vp;
 
-    if (!t->a->kv || pos >= t->end)
+    if (pos >= t->end)
         return (struct ahead){(const char *)t->s, 0};
     page_at(t, pos, &kp, &vp);
     if (in_place)
@@ -456,10 +373,8 @@ static void run_tile(struct state *t, bool in_place)
     }
     if (b >= e)
         return;
-    if (!in_place && t->a->kv)
+    if (!in_place)
         load_cache(t, b, e);
-    else if (!in_place)
-        load_rows(t, b, e);
     tile_scores(t, in_place, b, e);
     for (unsigned i = 0; i < t->n; i++) {
         float f, *acc = t->acc + i * dim;
@@ -585,10 +500,14 @@ void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch)
 {
     uint32_t dim = a->head_dim, lo, hi;
     struct state t = {.a = a, .n = a->n_rows * a->n_heads};
-    bool in_place = a->kv && t.n <= IN_PLACE;
+    bool in_place = t.n <= IN_PLACE;
 
     if (dim % 8 != 0 || dim > BE_CPU_MAX_HEAD) {
         be_cpu_ref_attn(a, scratch);
+        return;
+    }
+    if (!a->kv) {
+        be_cpu_attn_seq_avx2(a, scratch);
         return;
     }
     t.kt = scratch;

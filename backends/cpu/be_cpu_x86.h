@@ -26,8 +26,9 @@ void be_cpu_layer_norm_avx2(const struct be_layer_norm_args *a, uint32_t r0, uin
 void be_cpu_rope_avx2(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1);
 void be_cpu_softcap_avx2(float *x, size_t n, float cap);
 int32_t be_cpu_argmax_avx2(const float *x, uint32_t n);
-/* be_cpu_attn_avx2.c */
+/* be_cpu_attn_avx2.c; be_cpu_attn_seq_avx2.c: items of plain rows */
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
+void be_cpu_attn_seq_avx2(const struct be_cpu_attn *a, void *scratch);
 void be_cpu_attn_merge_avx2(const struct be_cpu_attn *a, uint32_t n, void *scratch);
 
 #endif

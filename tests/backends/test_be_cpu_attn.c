@@ -489,6 +489,49 @@ static void packed_attention_matches_exact_sums(void **state)
     }
 }
 
+/* A key outside a row's window is never multiplied, not even by 0; rows that see it show it.
+ * EmbeddingGemma 2's heads, more rows than an item holds, 1 to 3 threads: same bits. */
+static void keys_outside_the_window_may_hold_anything(void **state)
+{
+    static const struct geo shapes[] = {
+        {4, 2, 256, 16, 0, BE_F32}, {4, 1, 512, 16, 0, BE_F32}, {12, 12, 64, 16, 0, BE_F32}};
+    enum { N = 150, BAD = 61, RADIUS = 20 };
+    static const uint32_t offsets[] = {0, N};
+
+    for (size_t l = 1; l < N_LEVELS; l++) {
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+            const struct geo *g = &shapes[i];
+            uint32_t qw = g->heads * g->dim, kw = g->kv_heads * g->dim;
+            struct inputs in;
+
+            inputs_init(&in, g, N);
+            for (unsigned threads = 1; threads <= 3; threads++) {
+                struct be_ctx *c = make_ctx(all_levels[l], threads);
+                float *out = threads == 1 ? in.want : in.got;
+
+                if (!c)
+                    break;
+                packed_attention(c, g, &in, offsets, 1, RADIUS, out);
+                same("threads", out, in.want, in.qn);
+                if (threads == 3) {
+                    for (uint32_t d = 0; d < kw; d++)
+                        in.k[BAD * kw + d] = in.v[BAD * kw + d] = NAN;
+                    packed_attention(c, g, &in, offsets, 1, RADIUS, in.got);
+                    same("before", in.got, in.want, (size_t)(BAD - RADIUS) * qw);
+                    same("behind", in.got + (size_t)(BAD + RADIUS + 1) * qw,
+                         in.want + (size_t)(BAD + RADIUS + 1) * qw,
+                         (size_t)(N - BAD - RADIUS - 1) * qw);
+                    for (size_t d = (size_t)(BAD - RADIUS) * qw;
+                         d < (size_t)(BAD + RADIUS + 1) * qw; d++)
+                        assert_true(isnan(in.got[d]));
+                }
+                be_ctx_free(&c);
+            }
+            inputs_deinit(&in);
+        }
+    }
+}
+
 /* Scores far apart: no overflow, the largest wins. */
 static void extreme_scores_are_survived(void **state)
 {
@@ -586,7 +629,7 @@ static void bad_pages_and_shapes_are_refused(void **state)
 static void a_head_wider_than_the_scratch_is_refused(void **state)
 {
     static const uint32_t offsets[] = {0, 1};
-    const uint32_t fits = 65536;
+    const uint32_t fits = 131072;
 
     for (uint32_t dim = fits; dim <= 2 * fits; dim *= 2) {
         struct be_ctx *c = make_ctx("auto", 1);
@@ -625,6 +668,7 @@ int main(void)
         cmocka_unit_test(neighbours_never_change_a_row),
         cmocka_unit_test(split_keys_never_change_a_row),
         cmocka_unit_test(packed_attention_matches_exact_sums),
+        cmocka_unit_test(keys_outside_the_window_may_hold_anything),
         cmocka_unit_test(extreme_scores_are_survived),
         cmocka_unit_test(bad_pages_and_shapes_are_refused),
         cmocka_unit_test(a_head_wider_than_the_scratch_is_refused),

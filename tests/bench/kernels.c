@@ -1,10 +1,11 @@
 /* kernels.c - micro-benchmark of the CPU backend (target bench-kernels; no test).
  *
- *   bench-kernels [threads] [level] [f32 gemm] [attention]
+ *   bench-kernels [threads] [level] [f32 gemm] [attention | eg2]
  *
  * Prints, per type and shape, the best of some runs: GB/s of weight bytes for one
  * row (decode is bound by them) and GFLOP/s for many rows. Numbers of one machine
- * say little; docs/backend-cpu.md quotes ratios.
+ * say little; docs/backend-cpu.md quotes ratios. "eg2": only the operations of
+ * EmbeddingGemma 2 at its real geometry (text of 512 and 8,192 tokens, a picture, a sound).
  */
 #include <math.h>
 #include <stdio.h>
@@ -243,6 +244,168 @@ static void bench_join(struct be_ctx *c)
     be_tensor_free(c, &x);
 }
 
+/* ------------------------------------------------- EmbeddingGemma 2's geometry */
+
+/* Two parts and GEGLU: the gate and up products of a feed-forward network. */
+static void eg2_linear(struct be_ctx *c, uint32_t n, uint32_t m, uint32_t k, enum be_epi epi)
+{
+    struct rc_err err = RC_ERR_INIT;
+    struct be_weight_desc d = {
+        .name = "w", .dtype = BE_F32, .n_rows = m, .n_cols = k, .use = BE_USE_LINEAR};
+    struct be_tensor *x = tensor(c, n, k), *y = tensor(c, n, m);
+    struct be_linear_args a = {.x = x, .n = n, .epi = epi};
+    double best = 1e9, spent = 0;
+
+    a.n_parts = epi == BE_EPI_GEGLU ? 2 : 1;
+    d.data = blocks(BE_F32, m, k, &d.n_bytes);
+    for (uint32_t i = 0; i < a.n_parts; i++) {
+        struct be_weight *w = NULL;
+
+        check(be_weight_new(c, &d, &w, &err), &err);
+        a.part[i].w = w;
+        a.part[i].out = y;
+    }
+    for (int r = 0; r < 200 && spent < 1; r++) {
+        double t = now();
+
+        check(be_linear(c, &a, &err), &err);
+        t = now() - t;
+        spent += t;
+        best = t < best ? t : best;
+    }
+    printf("linear%s %u x %u -> %u: %.2f ms, %.1f GFLOP/s\n",
+           epi == BE_EPI_GEGLU ? " geglu"
+           : epi == BE_EPI_ADD ? " add"
+                               : "",
+           n, k, m, 1e3 * best, 2e-9 * n * m * k * a.n_parts / best);
+    for (uint32_t i = 0; i < a.n_parts; i++)
+        be_weight_free(c, (struct be_weight **)(uintptr_t)&a.part[i].w);
+    be_tensor_free(c, &x);
+    be_tensor_free(c, &y);
+    free((void *)(uintptr_t)d.data);
+}
+
+static void eg2_attention(struct be_ctx *c, uint32_t n, uint32_t heads, uint32_t kv_heads,
+                          uint32_t dim, int32_t radius)
+{
+    struct rc_err err = RC_ERR_INIT;
+    const uint32_t offsets[2] = {0, n};
+    struct be_tensor *q = tensor(c, n, heads * dim), *k = tensor(c, n, kv_heads * dim),
+                     *v = tensor(c, n, kv_heads * dim), *o = tensor(c, n, heads * dim);
+    struct be_attention_packed_args a = {.q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .out = o,
+                                         .offsets = offsets,
+                                         .n_seqs = 1,
+                                         .n_heads = heads,
+                                         .n_kv_heads = kv_heads,
+                                         .head_dim = dim,
+                                         .scale = 1 / sqrtf((float)dim),
+                                         .radius = radius};
+    double best = 1e9, spent = 0, pairs = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = radius < 0 ? n : (uint32_t)radius, lo = i > r ? i - r : 0;
+
+        pairs += (n - i > r ? i + r + 1 : n) - lo;
+    }
+    if (radius < 0)
+        pairs = (double)n * n;
+    for (int r = 0; r < 100 && spent < 1; r++) {
+        double t = now();
+
+        check(be_attention_packed(c, &a, &err), &err);
+        t = now() - t;
+        spent += t;
+        best = t < best ? t : best;
+    }
+    printf("attention %u tokens, %u/%u heads of %u, radius %d: %.2f ms, %.1f GFLOP/s\n", n, heads,
+           kv_heads, dim, radius, 1e3 * best, 4e-9 * pairs * heads * dim / best);
+    be_tensor_free(c, &q);
+    be_tensor_free(c, &k);
+    be_tensor_free(c, &v);
+    be_tensor_free(c, &o);
+}
+
+static void eg2_rows(struct be_ctx *c, uint32_t n)
+{
+    struct rc_err err = RC_ERR_INIT;
+    int32_t *pos = malloc(n * sizeof(*pos));
+    float one[512];
+    struct be_weight_desc d = {.name = "one",
+                               .dtype = BE_F32,
+                               .n_rows = 1,
+                               .n_cols = 512,
+                               .data = one,
+                               .n_bytes = sizeof(one),
+                               .use = BE_USE_VECTOR};
+    struct be_weight *w = NULL;
+    struct be_tensor *x = tensor(c, n, 512), *y = tensor(c, n, 512), *q = tensor(c, n, 2048);
+    struct be_rms_norm_args a = {.x = x, .out = y, .add = y, .n = n, .eps = 1e-6f};
+    struct be_rope_args rope = {.x = q,
+                                .pos = pos,
+                                .n = n,
+                                .n_heads = 4,
+                                .head_dim = 512,
+                                .theta = 1e6f,
+                                .factor = 1,
+                                .norm_eps = 1e-6f};
+    struct be_scale_args s = {.x = x, .y = y, .n = n, .scale = 1};
+    double best[3] = {1e9, 1e9, 1e9};
+
+    for (int i = 0; i < 512; i++)
+        one[i] = 1;
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = (int32_t)i;
+    check(be_weight_new(c, &d, &w, &err), &err);
+    a.w = rope.norm_w = w;
+    for (int r = 0; r < 20; r++) {
+        double t[4] = {now()};
+
+        check(be_rms_norm(c, &a, &err), &err);
+        t[1] = now();
+        check(be_rope(c, &rope, &err), &err);
+        t[2] = now();
+        check(be_scale(c, &s, &err), &err);
+        t[3] = now();
+        for (int i = 0; i < 3; i++)
+            best[i] = t[i + 1] - t[i] < best[i] ? t[i + 1] - t[i] : best[i];
+    }
+    printf("rows %u: rms_norm + add of 512 %.3f ms, norm + rope of 4 x 512 %.3f ms, gate of 512 "
+           "%.3f ms\n",
+           n, 1e3 * best[0], 1e3 * best[1], 1e3 * best[2]);
+    be_weight_free(c, &w);
+    be_tensor_free(c, &x);
+    be_tensor_free(c, &y);
+    be_tensor_free(c, &q);
+    free(pos);
+}
+
+static void bench_eg2(struct be_ctx *c)
+{
+    static const uint32_t ns[] = {512, 8192};
+
+    for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+        uint32_t n = ns[i];
+
+        eg2_linear(c, n, 1024, 512, BE_EPI_NONE);
+        eg2_linear(c, n, 512, 512, BE_EPI_NONE);
+        eg2_linear(c, n, 512, 1024, BE_EPI_NONE);
+        eg2_linear(c, n, 2048, 512, BE_EPI_GEGLU);
+        eg2_linear(c, n, 512, 2048, BE_EPI_NONE);
+        eg2_attention(c, n, 4, 2, 256, 512);
+        eg2_attention(c, n, 4, 1, 512, -1);
+        eg2_rows(c, n);
+    }
+    eg2_linear(c, 2520, 768, 768, BE_EPI_NONE);
+    eg2_linear(c, 2520, 3072, 768, BE_EPI_GEGLU);
+    eg2_linear(c, 2520, 768, 3072, BE_EPI_NONE);
+    eg2_attention(c, 2520, 12, 12, 64, -1);
+    eg2_linear(c, 750, 4096, 1024, BE_EPI_NONE);
+    eg2_linear(c, 750, 1024, 4096, BE_EPI_NONE);
+}
+
 int main(int argc, char **argv)
 {
     static const enum be_dtype types[] = {
@@ -264,6 +427,11 @@ int main(int argc, char **argv)
     if (st.n_threads > 1)
         clock_used = CLOCK_MONOTONIC;
     printf("kernels %s, f32 gemm %s, %u threads\n", st.kernels, st.f32_gemm, st.n_threads);
+    if (argc > 4 && strcmp(argv[4], "eg2") == 0) {
+        bench_eg2(c);
+        be_ctx_free(&c);
+        return 0;
+    }
     if (argc < 5) { /* "attention": nothing else */
         bench_linear(c, BE_Q8_0, 262144, 640, head, 1);
         for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
