@@ -79,7 +79,7 @@ const struct mdl_tok *mdl_tok_get(const struct mdl *m);
  * those who call the tokenizer themselves; NULL when none was set. */
 void mdl_set_stop(struct mdl *m, const struct mdl_tok_stop *stop);
 const struct mdl_tok_stop *mdl_stop(const struct mdl *m);
-/* Mapped files still whole? Call before a batch. RC_WEIGHT_IO otherwise. */
+/* Mapped files still whole, and not written to? Call before a batch. RC_WEIGHT_IO otherwise. */
 enum rc mdl_guard(const struct mdl *m, struct rc_err *err);
 
 /* ---------------------------------------------------------------- generation */

@@ -7,6 +7,7 @@
  * Never here: what is done about a mismatch. Tests: tests/models/test_mdl_identity.c
  */
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,13 @@
 
 /* Beside the weights. Every one is optional here; who needs it has read it by now. */
 static const char *const side_files[] = {
-    "tokenizer.json",        "tokenizer_config.json",     "special_tokens_map.json",
-    "processor_config.json", "preprocessor_config.json",  "modules.json",
-    "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 };
 
 struct hash {
@@ -72,6 +77,39 @@ static enum rc add_side_file(struct hash *h, int root_fd, const char *name, stru
     return rc;
 }
 
+/* modules.json, and behind it the config.json of each Pooling that it lists. */
+static enum rc add_modules(struct hash *h, int root_fd, struct rc_err *err)
+{
+    char *text = NULL, name[192];
+    json_t *list = NULL;
+    size_t n = 0, i;
+    enum rc rc = mdl_side_read(root_fd, "modules.json", MDL_MAX_CONFIG_BYTES, &text, &n, err);
+
+    add_name(h, "modules.json");
+    if (rc == RC_NOT_FOUND) {
+        add_absent(h);
+        return RC_OK;
+    }
+    if (rc != RC_OK)
+        return rc;
+    add_bytes(h, text, n);
+    list = json_loadb(text, n, 0, NULL);
+    for (i = 0; rc == RC_OK && i < json_array_size(list); i++) {
+        const json_t *m = json_array_get(list, i);
+        const char *type = json_string_value(json_object_get(m, "type"));
+        const char *path = json_string_value(json_object_get(m, "path"));
+        size_t len = type ? strlen(type) : 0;
+
+        if (len < 7 || strcmp(type + len - 7, "Pooling") != 0)
+            continue;
+        snprintf(name, sizeof(name), "%s%sconfig.json", path ? path : "", path && *path ? "/" : "");
+        rc = add_side_file(h, root_fd, name, err);
+    }
+    json_decref(list);
+    free(text);
+    return rc;
+}
+
 static void add_weights(struct hash *h, const struct mdl_file *f)
 {
     const uint8_t *p;
@@ -112,6 +150,8 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
     for (i = 0; i < sizeof(side_files) / sizeof(*side_files); i++)
         if ((rc = add_side_file(&h, root_fd, side_files[i], err)) != RC_OK)
             return rc;
+    if ((rc = add_modules(&h, root_fd, err)) != RC_OK)
+        return rc;
     crypto_hash_sha256_final(&h.s, digest);
     sodium_bin2hex(out, 65, digest, sizeof(digest));
     return RC_OK;

@@ -21,6 +21,9 @@ struct pass {
     struct mdl *m;
     struct eg2 *g;
     uint32_t n, n_seqs; /* rows, sequences */
+    uint32_t first;     /* what rows of media count from */
+    const struct mdl_encode_media *media;
+    uint32_t n_media;
 };
 
 static struct be_tensor *buf(const struct eg2 *g, size_t role)
@@ -181,7 +184,7 @@ static enum rc pool(const struct pass *p, float *out, struct rc_err *err)
     struct be_tensor *h = buf(g, EG2_H);
     struct be_pool_args mean = {
         .x = h, .offsets = g->offsets, .n_seqs = p->n_seqs, .kind = BE_POOL_MEAN, .out = g->pooled};
-    struct pass vectors = {p->m, g, p->n_seqs, p->n_seqs};
+    struct pass vectors = {.m = p->m, .g = g, .n = p->n_seqs, .n_seqs = p->n_seqs};
     uint32_t s, dim = p->m->info.embed_dim;
     enum rc rc;
 
@@ -197,6 +200,25 @@ static enum rc pool(const struct pass *p, float *out, struct rc_err *err)
     return RC_OK;
 }
 
+/* One medium's soft tokens into its rows of the input, unscaled. */
+static enum rc place(const struct pass *p, const struct mdl_encode_media *e, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    struct mdl *m = p->m;
+    const struct mdl_media *media = e->media;
+    uint32_t row = e->row - p->first;
+    enum rc rc;
+
+    rc = media->is_sound ? mdl_g4_audio_pass(g->ears, m->be, media, g->soft, m->encode_stop,
+                                             m->encode_stop_user, err)
+                         : mdl_g4_vision_pass(g->eyes, m->be, media, g->soft, m->encode_stop,
+                                              m->encode_stop_user, err);
+    if (rc != RC_OK ||
+        (rc = be_tensor_write(m->be, g->x, row, media->n_tokens, g->soft, err)) != RC_OK)
+        return rc;
+    return be_tensor_write(m->be, g->x0, row, media->n_tokens, g->soft, err);
+}
+
 static enum rc embed(const struct pass *p, const int32_t *ids, struct rc_err *err)
 {
     struct eg2 *g = p->g;
@@ -205,13 +227,20 @@ static enum rc embed(const struct pass *p, const int32_t *ids, struct rc_err *er
                               .n = p->n,
                               .scale = (float)sqrt((double)g->d_model),
                               .out = g->x};
+    uint32_t i;
     enum rc rc;
 
     memcpy(g->ids, ids, p->n * sizeof(*ids));
+    for (i = 0; i < p->n_media; i++)
+        memset(g->ids + (p->media[i].row - p->first), 0,
+               p->media[i].media->n_tokens * sizeof(*ids));
     if ((rc = be_embed(p->m->be, &e, err)) != RC_OK)
         return rc;
     e.out = g->x0; /* stays as it is while layers work on x */
-    return be_embed(p->m->be, &e, err);
+    rc = be_embed(p->m->be, &e, err);
+    for (i = 0; rc == RC_OK && i < p->n_media; i++)
+        rc = place(p, &p->media[i], err);
+    return rc;
 }
 
 /* g->offsets holds the pass, starting at 0. */
@@ -260,26 +289,98 @@ static enum rc check_input(const struct mdl *m, uint32_t n_seqs, const int32_t *
     return RC_OK;
 }
 
-static enum rc encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
-                      float *out, struct rc_err *err)
+/* Does the medium fit the rows from r on? */
+static bool fits(const struct eg2 *g, const struct mdl_encode_media *e, const int32_t *ids,
+                 uint32_t r, uint32_t end)
+{
+    int32_t soft = g->tok[e->media->is_sound ? EG2_SOUND : EG2_IMAGE];
+    uint32_t i;
+
+    if (e->row != r || !(e->media->is_sound ? (const void *)g->ears : (const void *)g->eyes) ||
+        e->media->n_tokens == 0 || e->media->n_tokens > end - r)
+        return false;
+    for (i = 0; i < e->media->n_tokens; i++)
+        if (ids[r + i] != soft)
+            return false;
+    return true;
+}
+
+/* Every placeholder has its medium and every medium its placeholders, in order; a list of ids
+ * from a client has no media, and a placeholder there would mean nothing. */
+static enum rc check_media(const struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                           const uint32_t *offsets, const struct mdl_encode_media *media,
+                           uint32_t n_media, struct rc_err *err)
+{
+    const struct eg2 *g = m->state;
+    uint32_t s, r, k = 0;
+
+    for (s = 0; s < n_seqs; s++)
+        for (r = offsets[s]; r < offsets[s + 1]; r++) {
+            if (ids[r] != g->tok[EG2_IMAGE] && ids[r] != g->tok[EG2_SOUND] &&
+                ids[r] != g->tok[EG2_VIDEO])
+                continue;
+            if (k == n_media || !fits(g, &media[k], ids, r, offsets[s + 1])) {
+                rc_fail(err, RC_INVALID,
+                        "sequence %u: token %d in row %u stands for a picture, a sound or a video, "
+                        "and none of that size is given there",
+                        s, ids[r], r);
+                return bad_seq(s, err);
+            }
+            r += media[k++].media->n_tokens - 1;
+        }
+    if (k < n_media)
+        return rc_fail(err, RC_INVALID, "medium %u of %u has no placeholders in row %u", k, n_media,
+                       media[k].row);
+    return RC_OK;
+}
+
+static enum rc encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                           const uint32_t *offsets, const struct mdl_encode_media *media,
+                           uint32_t n_media, float *out, struct rc_err *err)
 {
     struct eg2 *g = m->state;
-    uint32_t s = 0, k;
+    uint32_t s = 0, k, at = 0;
     enum rc rc = check_input(m, n_seqs, ids, offsets, err);
+
+    if (rc == RC_OK)
+        rc = check_media(m, n_seqs, ids, offsets, media, n_media, err);
 
     while (rc == RC_OK && s < n_seqs) {
         uint32_t first = offsets[s];
-        struct pass p = {.m = m, .g = g};
+        struct pass p = {.m = m, .g = g, .first = first, .media = n_media ? media + at : NULL};
 
         for (k = 0; s + k < n_seqs && k < g->max_seqs && offsets[s + k + 1] - first <= g->max_rows;
              k++)
             g->offsets[k + 1] = offsets[s + k + 1] - first;
         p.n_seqs = k;
         p.n = g->offsets[k];
+        for (; at < n_media && media[at].row - first < p.n; at++)
+            p.n_media++;
         rc = run(&p, ids + first, out + (size_t)s * m->info.embed_dim, err);
         s += k;
     }
     return rc;
+}
+
+static enum rc no_tower(const char *what, struct rc_err *err)
+{
+    return rc_fail_what(err, RC_UNSUPPORTED, what, "this checkpoint has no %s tower", what);
+}
+
+static enum rc media_image(const struct mdl *m, const struct mdl_image *img, struct mdl_media **out,
+                           struct rc_err *err)
+{
+    const struct eg2 *g = m->state;
+
+    return g->eyes ? mdl_g4_vision_media(g->eyes, img, out, err) : no_tower("vision", err);
+}
+
+static enum rc media_sound(const struct mdl *m, const struct mdl_sound *snd, struct mdl_media **out,
+                           struct rc_err *err)
+{
+    const struct eg2 *g = m->state;
+
+    return g->ears ? mdl_g4_audio_media(g->ears, snd, out, err) : no_tower("audio", err);
 }
 
 static uint32_t encode_max_seqs(const struct mdl *m)
@@ -315,7 +416,7 @@ static enum rc self_test(struct mdl *m, struct rc_err *err)
 
     if (!out)
         return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = encode(m, 1, ids, offsets, out, err);
+    rc = encode_with(m, 1, ids, offsets, NULL, 0, out, err);
     free(out);
     if (rc == RC_INTERNAL) /* of the pass's own kind: the numbers are the file's */
         rc_fail(err, rc = RC_FORMAT, "the model's first vector is not finite");
@@ -339,7 +440,9 @@ const struct mdl_family mdl_eg2 = {
     .self_test = self_test,
     .free = mdl_eg2_free,
     .embed_tokens = mdl_eg2_embed_tokens,
-    .encode = encode,
+    .encode_with = encode_with,
+    .media_image = media_image,
+    .media_sound = media_sound,
     .encode_max_seqs = encode_max_seqs,
     .embed_ordered = mdl_eg2_embed_ordered,
     .dims_check = dims_check,

@@ -3,6 +3,7 @@
 #ifndef INFERD_MDL_EG2_H
 #define INFERD_MDL_EG2_H
 
+#include "mdl_g4_towers.h"
 #include "mdl_impl.h"
 #include "mdl_sbert.h"
 
@@ -11,6 +12,7 @@
 #define EG2_MAX_WIDTH (1u << 16)
 #define EG2_MAX_TOKENS 8192u /* of one input, whatever the checkpoint's positions */
 #define EG2_PREFIX "language_model."
+#define EG2_MAX_PIXELS (64u << 20) /* of one picture as it is given */
 
 enum eg2_kind { EG2_FULL, EG2_SLIDING, EG2_KINDS };
 
@@ -66,6 +68,8 @@ struct eg2 {
     struct eg2_geo geo[EG2_KINDS];
     int32_t tok[EG2_TOKENS];
     struct bert_sbert st;
+    struct mdl_g4_vision *eyes; /* NULL = the checkpoint has none */
+    struct mdl_g4_audio *ears;
     uint32_t max_rows, max_seqs;
 
     struct be_weight *embed, *out_norm, *project, *ple_norm;
@@ -77,6 +81,7 @@ struct eg2 {
     uint32_t *offsets;  /* [max_seqs + 1] of one pass */
     int32_t *pos, *ids; /* [max_rows]: positions; ids looked up, 0 where media stand */
     float *host;        /* [max_seqs, embed_dim] */
+    float *soft;        /* [most soft tokens of one medium, d_model] */
     struct eg2_layer layer[EG2_MAX_LAYERS];
     struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
     float one[EG2_MAX_HEAD];

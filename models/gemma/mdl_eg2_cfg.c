@@ -333,6 +333,41 @@ static enum rc read_side_files(struct eg2 *g, int root_fd, struct rc_err *err)
     return rc;
 }
 
+/* -------------------------------------------------------------- eyes and ears */
+
+static enum rc read_towers(struct mdl *m, struct eg2 *g, const struct mdl_src *src,
+                           struct rc_err *err)
+{
+    const json_t *vision = json_object_get(src->config, "vision_config");
+    const json_t *audio = json_object_get(src->config, "audio_config");
+    json_t *processor = NULL, *pictures = NULL;
+    enum rc rc;
+
+    if ((rc = mdl_cfg_load(src->root_fd, "processor_config.json", false, &processor, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_load(src->root_fd, "preprocessor_config.json", false, &pictures, err)) !=
+            RC_OK)
+        goto out;
+    if (vision && !json_is_null(vision)) {
+        if ((rc = mdl_g4_vision_config(&g->eyes, vision, processor ? processor : pictures,
+                                       g->d_model, err)) != RC_OK)
+            goto out;
+        m->info.can_embed_image = true;
+        m->info.image_pixels = EG2_MAX_PIXELS;
+    }
+    if (audio && !json_is_null(audio)) {
+        if ((rc = mdl_g4_audio_config(&g->ears, audio, processor, g->d_model, err)) != RC_OK)
+            goto out;
+        m->info.can_embed_sound = true;
+        m->info.sound_rate = MDL_G4_SOUND_RATE;
+        m->info.sound_ms = MDL_G4_SOUND_MS;
+    }
+out:
+    json_decref(processor);
+    json_decref(pictures);
+    return rc;
+}
+
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -359,7 +394,8 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
                             mdl_tok_vocab(m->tok), m->info.vocab_size);
     if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK ||
         (rc = check_template(m, g, err)) != RC_OK ||
-        (rc = read_side_files(g, src->root_fd, err)) != RC_OK)
+        (rc = read_side_files(g, src->root_fd, err)) != RC_OK ||
+        (rc = read_towers(m, g, src, err)) != RC_OK)
         return rc;
     m->info.can_embed = true;
     m->info.can_embed_groups = true;

@@ -135,6 +135,12 @@ enum rc mdl_eg2_plan(struct mdl *m, struct rc_err *err)
         (rc = mdl_plan_weight(&m->plan, EG2_PREFIX "embedding_projection.weight", BE_USE_LINEAR, 2,
                               m->info.embed_dim, g->d_model, 0, &g->project, err)) != RC_OK)
         return rc;
+    if (g->eyes && (rc = mdl_g4_vision_plan(g->eyes, &m->plan, "vision_tower.", "embed_vision.",
+                                            err)) != RC_OK)
+        return rc;
+    if (g->ears &&
+        (rc = mdl_g4_audio_plan(g->ears, &m->plan, "audio_tower.", "embed_audio.", err)) != RC_OK)
+        return rc;
     for (i = 0; i < m->plan.n_w; i++)
         if ((rc = check_type(m->plan.w[i].t, err)) != RC_OK)
             return rc;
@@ -262,6 +268,30 @@ static enum rc fit_ones(struct mdl *m, struct eg2 *g, struct rc_err *err)
     return RC_OK;
 }
 
+/* A pass of a tower is one medium; what it gives waits here for its place in the text. */
+static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
+{
+    uint32_t most = 0, n;
+    enum rc rc;
+
+    if (g->eyes) {
+        if ((rc = mdl_g4_vision_fit(g->eyes, &m->plan, err)) != RC_OK)
+            return rc;
+        most = mdl_g4_vision_max_tokens(g->eyes);
+    }
+    if (g->ears) {
+        if ((rc = mdl_g4_audio_fit(g->ears, &m->plan, err)) != RC_OK)
+            return rc;
+        n = mdl_g4_audio_max_tokens(g->ears);
+        most = n > most ? n : most;
+    }
+    free(g->soft);
+    g->soft = NULL;
+    if (most > 0 && !(g->soft = calloc((size_t)most * g->d_model, sizeof(float))))
+        return rc_fail(err, RC_NOMEM, "no memory for %u soft tokens", most);
+    return RC_OK;
+}
+
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
 {
     struct eg2 *g = m->state;
@@ -273,6 +303,8 @@ enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
         (rc = share(m, g, err)) != RC_OK ||
         (rc = mdl_plan_tensor(&m->plan, g->max_seqs, g->d_model, &g->pooled, err)) != RC_OK ||
         (rc = mdl_plan_tensor(&m->plan, g->max_seqs, m->info.embed_dim, &g->out, err)) != RC_OK)
+        return rc;
+    if ((rc = fit_towers(m, g, err)) != RC_OK)
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
     return fit_ones(m, g, err);
@@ -286,11 +318,14 @@ void mdl_eg2_free(struct mdl *m)
     for (i = 0; i < EG2_KINDS; i++)
         if (g->geo[i].ones)
             be_weight_free(m->be, &g->geo[i].ones);
+    mdl_g4_vision_free(&g->eyes, m->be);
+    mdl_g4_audio_free(&g->ears, m->be);
     mdl_sbert_deinit(&g->st);
     free(g->offsets);
     free(g->pos);
     free(g->ids);
     free(g->host);
+    free(g->soft);
     free(g);
     m->state = NULL;
 }

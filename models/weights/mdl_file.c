@@ -232,8 +232,11 @@ enum rc mdl_file_index(struct mdl_file *f, struct rc_err *err)
 enum rc mdl_map_add(struct mdl_file *f, int fd, uint64_t size, const char *name, struct rc_err *err)
 {
     struct mdl_map *m;
+    struct stat st;
     void *p = NULL;
 
+    if (fstat(fd, &st) < 0)
+        return rc_fail_what(err, RC_IO, name, "file '%s': %s", name, strerror(errno));
     if (size == 0)
         return rc_fail_what(err, RC_FORMAT, name, "file '%s' is empty", name);
     if (size > SIZE_MAX / 2)
@@ -247,7 +250,11 @@ enum rc mdl_map_add(struct mdl_file *f, int fd, uint64_t size, const char *name,
         return rc_fail_what(err, errno == ENOMEM ? RC_NOMEM : RC_IO, name, "mapping '%s': %s", name,
                             strerror(errno));
     m = &f->maps[f->n_maps++];
-    *m = (struct mdl_map){.p = p, .n_bytes = (size_t)size, .fd = fd};
+    *m = (struct mdl_map){.p = p,
+                          .n_bytes = (size_t)size,
+                          .fd = fd,
+                          .mtime_s = st.st_mtim.tv_sec,
+                          .mtime_ns = st.st_mtim.tv_nsec};
     snprintf(m->name, sizeof(m->name), "%s", name);
     return RC_OK;
 }
@@ -544,6 +551,9 @@ enum rc mdl_file_guard(const struct mdl_file *f, struct rc_err *err)
             return rc_fail_what(err, RC_WEIGHT_IO, m->name,
                                 "weights file '%s' has shrunk: %llu bytes, expected %zu", m->name,
                                 (unsigned long long)st.st_size, m->n_bytes);
+        if (st.st_mtim.tv_sec != m->mtime_s || st.st_mtim.tv_nsec != m->mtime_ns)
+            return rc_fail_what(err, RC_WEIGHT_IO, m->name,
+                                "weights file '%s' was written to since it was loaded", m->name);
     }
     return RC_OK;
 }

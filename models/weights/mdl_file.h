@@ -80,8 +80,8 @@ bool mdl_file_map(const struct mdl_file *f, size_t i, const char **name, const u
  * was repacked). */
 void mdl_file_drop(const struct mdl_file *f, const struct mdl_tensor *t);
 
-/* Re-checks that every mapped file still has the size it had. Called before a
- * batch; RC_WEIGHT_IO when it has shrunk. */
+/* Re-checks that every mapped file is as it was. Called before a batch, and where vectors carry an
+ * identity behind it; RC_WEIGHT_IO when one has shrunk or was written to. */
 enum rc mdl_file_guard(const struct mdl_file *f, struct rc_err *err);
 
 /* ------------------------------------------------------------ GGUF metadata

@@ -21,6 +21,7 @@ struct mdl_map {
     const uint8_t *p;
     size_t n_bytes;
     int fd;         /* -1: memory borrowed from the caller, never unmapped */
+    int64_t mtime_s, mtime_ns; /* when it was mapped */
     char name[128]; /* for messages */
 };
 

@@ -292,6 +292,8 @@ void sup_json_f64(struct sup_json *o, double v)
             break;
     }
     sup_json_str(o, s);
+    if (!strpbrk(s, ".e"))
+        sup_json_str(o, ".0"); /* a number that some readers would take for an integer */
 }
 
 void sup_json_base64(struct sup_json *o, const void *bytes, size_t n)

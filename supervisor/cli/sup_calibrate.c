@@ -2,9 +2,9 @@
  *
  * Candidates of a threshold lie half way between two neighbouring scores of `fit`, at most
  * CANDIDATES of them, evenly by rank, and the threshold that accepts all. Of those that keep the
- * wanted coverage or F1 on `fit`, one whose Wilson bound reaches the target and accepts most is
- * taken; where none reaches it, the one with the highest bound: 30 samples alone cannot prove
- * 90 %. `validation` must then reach the targets as it stands, and `holdout` with its bound.
+ * wanted coverage or F1 on `fit`, the one with the highest Wilson bound is taken: one that just
+ * reached the target would be chosen for its luck and fail on new samples half of the time.
+ * `validation` must then reach the targets as it stands, and `holdout` with its bound.
  * Change freely: how candidates are chosen. Never: what holdout may influence (nothing here but
  * `qualified`). Tests: tests/supervisor/test_sup_cli_calibrate.c
  */
@@ -146,19 +146,12 @@ static size_t candidates(double *v, size_t n, double all, double out[CANDIDATES]
     return k;
 }
 
-/* Is x a better fit than the best so far? gain: what to have more of once the bound is met. */
-static bool better(const struct sup_measure *x, double gain_x, const struct sup_measure *best,
-                   double gain_best, double precision)
+/* Is x a better fit than the best so far? The bound first, then how much is accepted. */
+static bool better(const struct sup_measure *x, const struct sup_measure *best)
 {
-    bool met = x->lower_95 >= precision, was = best->lower_95 >= precision;
-
-    if (met != was)
-        return met;
-    if (met && gain_x != gain_best)
-        return gain_x > gain_best;
     if (x->lower_95 != best->lower_95)
         return x->lower_95 > best->lower_95;
-    return gain_x > gain_best;
+    return x->accepted > best->accepted;
 }
 
 static void fit_single(const struct best *b, size_t n, double *tmp, const struct sup_targets *t,
@@ -183,8 +176,7 @@ static void fit_single(const struct best *b, size_t n, double *tmp, const struct
         for (size_t k = 0; k < n_margins; k++) {
             struct sup_measure m = measure_single(b, n, SUP_FIT, sims[i], margins[k]);
 
-            if (sup_measure_coverage(&m) < t->minimum ||
-                !better(&m, m.accepted, &best, best.accepted, t->precision))
+            if (sup_measure_coverage(&m) < t->minimum || !better(&m, &best))
                 continue;
             best = m;
             c->min_similarity = sims[i];
@@ -206,8 +198,7 @@ static double fit_label(const struct sup_scores *s, uint32_t label, double *tmp,
     for (size_t i = 0; i < n; i++) {
         struct sup_measure m = measure_label(s, label, SUP_FIT, tries[i]);
 
-        if (sup_measure_f1(&m) < t->minimum ||
-            !better(&m, sup_measure_f1(&m), &best, sup_measure_f1(&best), t->precision))
+        if (sup_measure_f1(&m) < t->minimum || !better(&m, &best))
             continue;
         best = m;
         found = tries[i];

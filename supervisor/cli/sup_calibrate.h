@@ -4,7 +4,7 @@
  * numbers and text. Samples are in three parts: thresholds are fitted on `fit`, checked on
  * `validation`, and qualified on `holdout`, which nothing before has looked at.
  * Page: docs/decisions.md. Tests: tests/supervisor/test_sup_cli_calibrate.c,
- * tests/fuzz/fuzz_calibrate.c
+ * tests/fuzz/fuzz_scores.c
  */
 #ifndef INFERD_SUP_CALIBRATE_H
 #define INFERD_SUP_CALIBRATE_H

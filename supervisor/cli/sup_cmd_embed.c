@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "sup_cmd_embed.h"
+#include "sup_cmd_embed_pdf.h"
 #include "sup_common.h"
 #include "sup_progress.h"
 #include "sup_term.h"
@@ -30,6 +31,7 @@ enum {
     O_TEXT,
     O_IMAGE,
     O_AUDIO,
+    O_PDF,
     O_GROUP,
     O_TITLE,
     O_TASK,
@@ -47,6 +49,7 @@ const struct sup_opt sup_opts_embed[] = {
     {"text", SUP_O_TEXT, "TEXT", "the same as an argument TEXT; may be repeated", 0, 0},
     {"image", SUP_O_TEXT, "FILE", "a PNG, JPEG, GIF or WebP picture; may be repeated", 0, 0},
     {"audio", SUP_O_TEXT, "FILE", "a WAV, FLAC, Ogg or MP3 sound; may be repeated", 0, 0},
+    {"pdf", SUP_O_TEXT, "FILE", "a vector for each page of a PDF, in order; may be repeated", 0, 0},
     {"group", SUP_O_FLAG, NULL, "one vector for all that is given, in its order", 0, 0},
     {"title", SUP_O_TEXT, "TEXT", "with --group: the document's title", 0, 0},
     {"task-type", SUP_O_TEXT, "NAME", "as in the API: RETRIEVAL_QUERY, CLUSTERING, ...", 0, 0},
@@ -75,7 +78,8 @@ static void print_number(double v)
     printf("%.9g", v);
 }
 
-/* {"index", "text" | "image" | "audio" | "group", "embedding", "model_identity"?} */
+/* {"index", "text" | "image" | "audio" | "group" | "pdf" and "page", "embedding",
+ * "model_identity"?} */
 static json_t *vector_json(const struct work *w, size_t k, json_t *vec, json_t *identity)
 {
     json_t *o = json_object(), *group;
@@ -88,6 +92,8 @@ static json_t *vector_json(const struct work *w, size_t k, json_t *vec, json_t *
         json_object_set_new(o, "group", group);
     } else {
         json_object_set_new(o, w->batch[k].kind, json_string(w->batch[k].label));
+        if (w->batch[k].page)
+            json_object_set_new(o, "page", json_integer((json_int_t)w->batch[k].page));
     }
     json_object_set(o, "embedding", vec);
     if (json_is_string(identity))
@@ -140,8 +146,13 @@ static enum rc keep_vector(struct work *w, size_t k, const json_t *vec, struct r
         return rc_fail(err, RC_NOMEM, "out of memory");
     for (size_t i = 0; i < dim; i++)
         grown[w->n_done * dim + i] = json_number_value(json_array_get(vec, i));
-    texts[w->n_done] = w->batch[k].label;
-    w->batch[k].label = NULL; /* moved */
+    if (w->batch[k].page == 0) {
+        texts[w->n_done] = w->batch[k].label;
+        w->batch[k].label = NULL; /* moved */
+    } else if (asprintf(&texts[w->n_done], "%s, page %u", w->batch[k].label, w->batch[k].page) <
+               0) {
+        return rc_fail(err, RC_NOMEM, "out of memory");
+    }
     return RC_OK;
 }
 
@@ -225,6 +236,13 @@ static bool is_full(const struct work *w)
     return w->n_batch == BATCH || w->batch_bytes >= BATCH_BYTES;
 }
 
+static enum rc added(struct work *w, const struct sup_embed_item *it, struct rc_err *err)
+{
+    w->n_batch++;
+    w->batch_bytes += it->n_bytes;
+    return is_full(w) && !w->args->v[O_GROUP].set ? flush(w, err) : RC_OK;
+}
+
 /* A text, or the file of that name. */
 static enum rc add(struct work *w, const char *kind, const char *text, struct rc_err *err)
 {
@@ -236,18 +254,36 @@ static enum rc add(struct work *w, const char *kind, const char *text, struct rc
         return rc_fail(err, RC_TOO_LARGE, "--group takes at most %d parts", BATCH);
     rc = strcmp(kind, "text") == 0 ? sup_embed_item_text(it, text, group, err)
                                    : sup_embed_item_file(it, kind, text, err);
-    if (rc != RC_OK)
-        return rc;
-    w->n_batch++;
-    w->batch_bytes += it->n_bytes;
-    return is_full(w) && !group ? flush(w, err) : RC_OK;
+    return rc == RC_OK ? added(w, it, err) : rc;
+}
+
+/* Each page of a document, as it comes. */
+static enum rc add_pages(struct work *w, const char *path, struct rc_err *err)
+{
+    struct sup_pdf pdf = {0};
+    char *png = NULL;
+    size_t n = 0;
+    enum rc rc = sup_pdf_open(&pdf, path, err);
+
+    for (unsigned page = 1; rc == RC_OK; page++) {
+        struct sup_embed_item *it = &w->batch[w->n_batch];
+
+        if ((rc = sup_pdf_next(&pdf, &png, &n, err)) != RC_OK || png == NULL)
+            break;
+        rc = sup_embed_item_page(it, path, page, png, n, err);
+        free(png);
+        if (rc == RC_OK)
+            rc = added(w, it, err);
+    }
+    sup_pdf_close(&pdf);
+    return rc;
 }
 
 /* Texts and files as the command line has them. */
 static enum rc add_given(struct work *w, bool *any, struct rc_err *err)
 {
     static const char *const kinds[] = {
-        [O_TEXT] = "text", [O_IMAGE] = "image", [O_AUDIO] = "audio"};
+        [O_TEXT] = "text", [O_IMAGE] = "image", [O_AUDIO] = "audio", [O_PDF] = "pdf"};
     const struct sup_args *a = w->args;
     bool model = false;
     enum rc rc = RC_OK;
@@ -258,9 +294,10 @@ static enum rc add_given(struct work *w, bool *any, struct rc_err *err)
 
         if (opt < 0 && !model) {
             model = true;
-        } else if (opt < 0 || (opt >= O_TEXT && opt <= O_AUDIO)) {
+        } else if (opt < 0 || (opt >= O_TEXT && opt <= O_PDF)) {
             *any = true;
-            rc = add(w, opt < 0 ? "text" : kinds[opt], a->given[i].text, err);
+            rc = opt == O_PDF ? add_pages(w, a->given[i].text, err)
+                              : add(w, opt < 0 ? "text" : kinds[opt], a->given[i].text, err);
         }
     }
     return rc;
@@ -369,6 +406,8 @@ static const char *contradiction(const struct sup_args *a)
 {
     bool any = a->n_pos > 1 || a->v[O_TEXT].set || a->v[O_IMAGE].set || a->v[O_AUDIO].set;
 
+    if (a->v[O_GROUP].set && a->v[O_PDF].set)
+        return "--group makes one vector, --pdf one for each page";
     if (a->v[O_TITLE].set && !a->v[O_GROUP].set)
         return "--title needs --group";
     if (a->v[O_GROUP].set && a->v[O_SIMILARITY].set)

@@ -9,8 +9,9 @@
 #include "rc.h"
 
 struct sup_embed_item {
-    const char *kind; /* "text", "image", "audio" */
+    const char *kind; /* "text", "image", "audio", "pdf" */
     char *label;      /* the text, or the file's name */
+    unsigned page;    /* of a PDF, from 1; 0 otherwise */
     json_t *part;     /* of the request's input */
     size_t n_bytes;   /* of the file */
 };
@@ -22,6 +23,9 @@ enum rc sup_embed_item_text(struct sup_embed_item *it, const char *text, bool ob
  * Errors: as reading it, RC_FORMAT. */
 enum rc sup_embed_item_file(struct sup_embed_item *it, const char *kind, const char *path,
                             struct rc_err *err);
+/* A page of a PDF, as PNG. */
+enum rc sup_embed_item_page(struct sup_embed_item *it, const char *path, unsigned page,
+                            const char *png, size_t n, struct rc_err *err);
 void sup_embed_item_deinit(struct sup_embed_item *it);
 
 #endif

@@ -63,10 +63,24 @@ enum rc sup_embed_item_text(struct sup_embed_item *it, const char *text, bool ob
     return it->part ? RC_OK : no_memory(it, err);
 }
 
+static enum rc file_part(struct sup_embed_item *it, const char *path, const char *mime,
+                         const char *bytes, size_t n, struct rc_err *err)
+{
+    struct sup_json base64 = {0};
+
+    it->n_bytes = n;
+    it->label = sup_valid_dup(path, strlen(path));
+    sup_json_base64(&base64, bytes, n);
+    if (it->label && !base64.failed)
+        it->part = json_pack("{s:s, s:s, s:s%}", "type", "media", "mime_type", mime, "data",
+                             base64.p, base64.n);
+    sup_json_deinit(&base64);
+    return it->part ? RC_OK : no_memory(it, err);
+}
+
 enum rc sup_embed_item_file(struct sup_embed_item *it, const char *kind, const char *path,
                             struct rc_err *err)
 {
-    struct sup_json base64 = {0};
     const char *mime;
     char *bytes = NULL;
     size_t n = 0;
@@ -84,15 +98,18 @@ enum rc sup_embed_item_file(struct sup_embed_item *it, const char *kind, const c
                                                   : "a WAV, FLAC, Ogg or MP3 sound");
     }
     it->kind = kind;
-    it->n_bytes = n;
-    it->label = sup_valid_dup(path, strlen(path));
-    sup_json_base64(&base64, bytes, n);
+    rc = file_part(it, path, mime, bytes, n, err);
     free(bytes);
-    if (it->label && !base64.failed)
-        it->part = json_pack("{s:s, s:s, s:s%}", "type", "media", "mime_type", mime, "data",
-                             base64.p, base64.n);
-    sup_json_deinit(&base64);
-    return it->part ? RC_OK : no_memory(it, err);
+    return rc;
+}
+
+enum rc sup_embed_item_page(struct sup_embed_item *it, const char *path, unsigned page,
+                            const char *png, size_t n, struct rc_err *err)
+{
+    memset(it, 0, sizeof(*it));
+    it->kind = "pdf";
+    it->page = page;
+    return file_part(it, path, "image/png", png, n, err);
 }
 
 void sup_embed_item_deinit(struct sup_embed_item *it)

@@ -2,7 +2,7 @@
  *
  * Nothing is guessed: a sample that is not understood refuses the file and is named. A state
  * counts once, in one split: the same one on both sides would qualify what it fitted.
- * Tests: tests/supervisor/test_sup_cli_calibrate.c, tests/fuzz/fuzz_calibrate.c
+ * Tests: tests/supervisor/test_sup_cli_calibrate.c, tests/fuzz/fuzz_scores.c
  */
 #include "sup_calibrate.h"
 

@@ -2,7 +2,7 @@
  *
  * Results are counted from answers that were checked; what a worker tells of its prototype sets
  * is shown and decides nothing. Counters rise as in sup_fleet_kernels.c.
- * Page: docs/decisions.md. Tests: tests/supervisor/test_sup_fleet.c, tests/e2e/decisions.py
+ * Page: docs/decisions.md. Tests: tests/e2e/decisions.py
  */
 #include "sup_fleet_impl.h"
 

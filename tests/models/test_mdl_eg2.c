@@ -1,6 +1,6 @@
 /* EmbeddingGemma 2: what its files may say, the limits of an input, the words of groups and
  * tasks, and the equality contract bit for bit. (Numbers against the reference: *_golden.) */
-#include "mdl_test.h"
+#include "mdl_media.h"
 
 #define EG2_DIR TEST_GOLDEN "/embeddinggemma2"
 #define EG2_BF16_DIR TEST_GOLDEN "/embeddinggemma2-bf16"
@@ -484,6 +484,248 @@ static void dimensions(void **state)
     mdl_close(&m);
 }
 
+/* -------------------------------------------------------------------- media */
+
+static struct mdl_media *see(struct mdl *m, const char *name)
+{
+    struct mdl_media *media = NULL;
+    struct mdl_image img;
+
+    picture(name, &img);
+    need_ok(mdl_media_image(m, &img, &media, err));
+    free((void *)(uintptr_t)img.pixels);
+    return media;
+}
+
+static struct mdl_media *hear(struct mdl *m, const char *name)
+{
+    struct mdl_media *media = NULL;
+    struct mdl_sound snd;
+
+    sound(name, &snd);
+    need_ok(mdl_media_sound(m, &snd, &media, err));
+    free((void *)(uintptr_t)snd.pcm);
+    return media;
+}
+
+static void words(struct mdl *m, const char *text, struct mdl_ids *out)
+{
+    const struct mdl_tok_flags flags = {0};
+
+    need_ok(mdl_tok_encode(mdl_tok_get(m), text, strlen(text), &flags, out, err));
+}
+
+static void marked(struct mdl *m, const char *begin, const char *soft, const char *end, uint32_t n,
+                   struct mdl_ids *out)
+{
+    const struct mdl_tok *t = mdl_tok_get(m);
+
+    need_ok(mdl_ids_push(out, mdl_tok_find(t, begin, strlen(begin)), err));
+    for (; n > 0; n--)
+        need_ok(mdl_ids_push(out, mdl_tok_find(t, soft, strlen(soft)), err));
+    need_ok(mdl_ids_push(out, mdl_tok_find(t, end, strlen(end)), err));
+}
+
+#define PICTURE(media) \
+    marked(m, "<|image>", "<|image|>", "<image|>", mdl_media_tokens(media), &want)
+#define SOUND(media) marked(m, "<|audio>", "<|audio|>", "<audio|>", mdl_media_tokens(media), &want)
+
+/* One prompt in front, whatever comes first; newlines between parts; marks around media. */
+static void groups_with_media(void **state)
+{
+    struct mdl *m = open_eg2(64);
+    struct mdl_media *grey = see(m, "grey"), *wide = see(m, "wide_rgb"), *tone = hear(m, "short");
+    struct mdl_embed_part p[4] = {
+        {.media = grey}, {.text = "a harbour", .n_bytes = 9}, {.media = tone}, {.media = wide}};
+    struct mdl_embed_input in = {
+        .parts = p, .n_parts = 4, .group = true, .task_type = "CLUSTERING"};
+    struct mdl_ids got = {0}, want = {0};
+    struct rc_err e = RC_ERR_INIT;
+    uint32_t rows[3];
+
+    need_ok(mdl_embed_ordered(m, &in, &got, rows, err));
+    need_ok(mdl_ids_push(&want, BOS, err));
+    words(m, "task: clustering | query: ", &want);
+    assert_int_equal(rows[0], want.n + 1);
+    PICTURE(grey);
+    words(m, "\na harbour\n", &want);
+    assert_int_equal(rows[1], want.n + 1);
+    SOUND(tone);
+    words(m, "\n", &want);
+    assert_int_equal(rows[2], want.n + 1);
+    PICTURE(wide);
+    need_ok(mdl_ids_push(&want, EOS, err));
+    assert_true(same(&got, &want));
+
+    /* media alone: no prompt, whatever the task; and no title */
+    p[1] = p[3];
+    in.n_parts = 2;
+    got.n = want.n = 0;
+    need_ok(mdl_embed_ordered(m, &in, &got, rows, err));
+    need_ok(mdl_ids_push(&want, BOS, err));
+    PICTURE(grey);
+    words(m, "\n", &want);
+    PICTURE(wide);
+    need_ok(mdl_ids_push(&want, EOS, err));
+    assert_true(same(&got, &want));
+    in.task_type = "RETRIEVAL_DOCUMENT";
+    in.title = "On boats";
+    in.n_title = 8;
+    assert_int_equal(mdl_embed_ordered(m, &in, &got, rows, &e), RC_INVALID);
+    assert_string_equal(e.what, "title");
+    mdl_ids_deinit(&got);
+    mdl_ids_deinit(&want);
+    mdl_media_free(&grey);
+    mdl_media_free(&wide);
+    mdl_media_free(&tone);
+    mdl_close(&m);
+}
+
+/* Soft tokens and marks count: 60 + 2 of a picture, <bos> and <eos>. */
+static void media_count_against_the_limit(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl_embed_part p[2];
+    struct mdl_embed_input in = {.parts = p, .n_parts = 1, .group = true};
+    struct mdl_ids got = {0};
+    struct rc_err e = RC_ERR_INIT;
+    struct mdl_media *wide;
+    struct mdl *m;
+    char dir[256];
+    uint32_t rows[2];
+
+    tdir_new(dir, EG2_DIR);
+    set_config(dir, "text_config.max_position_embeddings", "64");
+    m = open_model(dir, be, &o);
+    wide = see(m, "wide_rgb");
+    assert_int_equal(mdl_media_tokens(wide), 60);
+    p[0] = p[1] = (struct mdl_embed_part){.media = wide};
+    need_ok(mdl_embed_ordered(m, &in, &got, rows, err));
+    assert_int_equal(got.n, 64);
+    got.n = 0;
+    in.n_parts = 2;
+    assert_int_equal(mdl_embed_ordered(m, &in, &got, rows, &e), RC_TOO_LARGE);
+    assert_int_equal(e.n, 127);
+    assert_int_equal(e.limit, 64);
+    assert_int_equal(got.n, 0);
+    mdl_ids_deinit(&got);
+    mdl_media_free(&wide);
+    mdl_close(&m);
+    tdir_rm(dir);
+}
+
+static void media_must_stand_at_their_placeholders(void **state)
+{
+    struct mdl *m = open_eg2(64);
+    struct mdl_media *tone = hear(m, "short"), *grey = see(m, "grey");
+    struct mdl_encode_media at[2] = {{.media = tone}};
+    struct mdl_ids want = {0};
+    struct rc_err e = RC_ERR_INIT;
+    float out[2 * DIM], again[DIM];
+    uint32_t offsets[3] = {0};
+
+    need_ok(mdl_ids_push(&want, BOS, err));
+    at[0].row = 2;
+    SOUND(tone);
+    need_ok(mdl_ids_push(&want, EOS, err));
+    offsets[1] = (uint32_t)want.n;
+    need_ok(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, err));
+
+    /* none given; another row; another kind; one too many; cut by the sequence's end */
+    assert_int_equal(mdl_encode(m, 1, want.ids, offsets, out, &e), RC_INVALID);
+    assert_int_equal(e.item, 0);
+    at[0].row = 3;
+    assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, &e), RC_INVALID);
+    at[0] = (struct mdl_encode_media){.row = 2, .media = grey};
+    assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, &e), RC_INVALID);
+    at[0].media = tone;
+    at[1] = (struct mdl_encode_media){.row = 20, .media = tone};
+    assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 2, out, &e), RC_INVALID);
+    offsets[1] = 5;
+    offsets[2] = (uint32_t)want.n;
+    assert_int_equal(mdl_encode_with(m, 2, want.ids, offsets, at, 1, out, &e), RC_INVALID);
+    offsets[1] = (uint32_t)want.n;
+    need_ok(mdl_encode_with(m, 1, want.ids, offsets, at, 1, again, err));
+    want.ids[2] = mdl_tok_find(mdl_tok_get(m), "<|video|>", 9);
+    assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, at, 1, out, &e), RC_INVALID);
+    mdl_ids_deinit(&want);
+    mdl_media_free(&tone);
+    mdl_media_free(&grey);
+    mdl_close(&m);
+}
+
+struct stop {
+    unsigned asked, at;
+};
+static bool ask(void *user);
+
+/* A stop within a tower ends the call, and the next one is as if it had not been. */
+static void stopped_within_a_tower(void **state)
+{
+    struct mdl *m = open_eg2(64);
+    struct mdl_media *grey = see(m, "grey");
+    struct mdl_encode_media at = {.row = 2, .media = grey};
+    struct mdl_ids want = {0};
+    struct rc_err e = RC_ERR_INIT;
+    struct stop s = {.at = 2};
+    float first[DIM], again[DIM];
+    uint32_t offsets[2] = {0};
+
+    need_ok(mdl_ids_push(&want, BOS, err));
+    PICTURE(grey);
+    need_ok(mdl_ids_push(&want, EOS, err));
+    offsets[1] = (uint32_t)want.n;
+    need_ok(mdl_encode_with(m, 1, want.ids, offsets, &at, 1, first, err));
+    mdl_set_encode_stop(m, ask, &s);
+    assert_int_equal(mdl_encode_with(m, 1, want.ids, offsets, &at, 1, again, &e), RC_CANCELLED);
+    assert_int_equal(s.asked, 2);
+    mdl_set_encode_stop(m, NULL, NULL);
+    need_ok(mdl_encode_with(m, 1, want.ids, offsets, &at, 1, again, err));
+    assert_memory_equal(first, again, sizeof(first));
+    mdl_ids_deinit(&want);
+    mdl_media_free(&grey);
+    mdl_close(&m);
+}
+
+/* A text-only checkpoint is one; it says so when it is shown something. */
+static void checkpoints_without_towers(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl_image img;
+    struct mdl_sound snd;
+    struct mdl_media *media = NULL;
+    struct rc_err e = RC_ERR_INIT;
+    const struct mdl_info *info;
+    struct mdl *m;
+    char dir[256];
+
+    tdir_new(dir, EG2_DIR);
+    tdir_set(dir, "config.json", "vision_config", "null");
+    tdir_set(dir, "config.json", "audio_config", NULL);
+    m = open_model(dir, be, &o);
+    info = mdl_info_get(m);
+    assert_true(info->can_embed && info->can_embed_groups);
+    assert_false(info->can_embed_image || info->can_embed_sound);
+    assert_int_equal(info->image_pixels, 0);
+    assert_int_equal(info->sound_rate, 0);
+    picture("grey", &img);
+    sound("short", &snd);
+    assert_int_equal(mdl_media_image(m, &img, &media, &e), RC_UNSUPPORTED);
+    assert_int_equal(mdl_media_sound(m, &snd, &media, &e), RC_UNSUPPORTED);
+    assert_null(media);
+    free((void *)(uintptr_t)img.pixels);
+    free((void *)(uintptr_t)snd.pcm);
+    mdl_close(&m);
+    tdir_rm(dir);
+    m = open_eg2(64);
+    info = mdl_info_get(m);
+    assert_true(info->can_embed_image && info->can_embed_sound);
+    assert_int_equal(info->sound_rate, 16000);
+    assert_int_equal(info->sound_ms, 30000);
+    assert_true(info->image_pixels >= 1u << 20);
+    mdl_close(&m);
+}
+
 /* ----------------------------------------------------------------- contract */
 
 #define N_SEQS 12
@@ -566,10 +808,6 @@ static void bad_batches_name_the_sequence(void **state)
     mdl_close(&m);
 }
 
-struct stop {
-    unsigned asked, at;
-};
-
 static bool ask(void *user)
 {
     struct stop *s = user;
@@ -631,6 +869,11 @@ int main(void)
         cmocka_unit_test(no_text_makes_control_tokens),
         cmocka_unit_test(the_longest_input),
         cmocka_unit_test(dimensions),
+        cmocka_unit_test(groups_with_media),
+        cmocka_unit_test(media_count_against_the_limit),
+        cmocka_unit_test(media_must_stand_at_their_placeholders),
+        cmocka_unit_test(stopped_within_a_tower),
+        cmocka_unit_test(checkpoints_without_towers),
         cmocka_unit_test(alone_in_a_batch_in_several_passes),
         cmocka_unit_test(bad_batches_name_the_sequence),
         cmocka_unit_test(stopped_between_layers),

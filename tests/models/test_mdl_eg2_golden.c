@@ -1,7 +1,7 @@
 /* EmbeddingGemma 2 against the reference (tests/golden/embeddinggemma2): ids, the residual stream
  * after each layer, unit vectors at every size; each text by its task type as a request names it.
  * Provenance: tests/golden/README.md */
-#include "mdl_test.h"
+#include "mdl_media.h"
 
 #define EG2_DIR TEST_GOLDEN "/embeddinggemma2"
 #define EG2_BF16_DIR TEST_GOLDEN "/embeddinggemma2-bf16"
@@ -195,11 +195,142 @@ static void bf16_texts_agree(void **state)
     json_decref(cases);
 }
 
+/* ------------------------------------------------------------------- media */
+
+#define MOST_MEDIA 2
+
+/* The media of a case, in its order, and where their first rows are. */
+static uint32_t media_of(struct mdl *m, const json_t *c, const struct mdl_ids *ids,
+                         struct mdl_encode_media *out)
+{
+    const json_t *parts = json_object_get(c, "parts"), *frames = json_object_get(c, "frames");
+    const json_t *list = parts ? parts : frames;
+    int32_t image = mdl_tok_find(mdl_tok_get(m), "<|image|>", 9);
+    int32_t audio = mdl_tok_find(mdl_tok_get(m), "<|audio|>", 9);
+    uint32_t n = 0, r = 0;
+    size_t i;
+
+    for (i = 0; i < json_array_size(list); i++) {
+        const json_t *p = json_array_get(list, i);
+        const char *see =
+            frames ? json_string_value(p) : json_string_value(json_object_get(p, "image"));
+        const char *hear = json_string_value(json_object_get(p, "audio"));
+        struct mdl_media *media = NULL;
+        struct mdl_image img;
+        struct mdl_sound snd;
+
+        if (!see && !hear)
+            continue;
+        assert_true(n < MOST_MEDIA);
+        if (see) {
+            picture(see, &img);
+            need_ok(mdl_media_image(m, &img, &media, err));
+            free((void *)(uintptr_t)img.pixels);
+        } else {
+            sound(hear, &snd);
+            need_ok(mdl_media_sound(m, &snd, &media, err));
+            free((void *)(uintptr_t)snd.pcm);
+        }
+        while (r < ids->n && ids->ids[r] != (see ? image : audio))
+            r++;
+        out[n++] = (struct mdl_encode_media){.row = r, .media = media};
+        r += mdl_media_tokens(media);
+        assert_true(r < ids->n);
+    }
+    return n;
+}
+
+static void free_media(struct mdl_encode_media *media, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct mdl_media *mut = (struct mdl_media *)(uintptr_t)media[i].media;
+
+        mdl_media_free(&mut);
+    }
+}
+
+static struct mdl_ids case_ids(struct mdl *m, const json_t *c)
+{
+    int32_t image = mdl_tok_find(mdl_tok_get(m), "<|image|>", 9);
+    int32_t video = mdl_tok_find(mdl_tok_get(m), "<|video|>", 9);
+    struct mdl_ids v = {0};
+    uint32_t n;
+
+    v.ids = ids_of(json_object_get(c, "ids"), &n);
+    v.n = v.cap = n;
+    /* frames of a video are pictures: a placeholder's own id is never looked up */
+    for (size_t i = 0; i < v.n; i++)
+        if (v.ids[i] == video)
+            v.ids[i] = image;
+    return v;
+}
+
+/* Pictures, sounds and texts between them, one by one; then all of them in one call, and each
+ * medium alone as a flat input makes its ids. */
+static void mixed_agree(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl *m = open_model(EG2_DIR, be, &o);
+    json_t *cases = load_json(EG2_DIR, "cases.json"), *list = json_object_get(cases, "mixed");
+    uint32_t dim = mdl_info_get(m)->embed_dim, offsets[16] = {0}, n_all = 0;
+    size_t i, n = json_array_size(list);
+    struct mdl_encode_media all[16];
+    struct mdl_ids joined = {0};
+    float *one = malloc(n * dim * sizeof(float));
+    float *batch = malloc(n * dim * sizeof(float));
+
+    assert_true(one && batch && n == 7);
+    for (i = 0; i < n; i++) {
+        const json_t *c = json_array_get(list, i), *layers = json_object_get(c, "layers");
+        struct mdl_ids ids = case_ids(m, c);
+        const uint32_t two[2] = {0, (uint32_t)ids.n};
+        struct stream s = {.layers = layers,
+                           .name = json_string_value(json_object_get(c, "name")),
+                           .d = mdl_info_get(m)->d_model};
+        uint32_t k, n_media = media_of(m, c, &ids, all + n_all);
+
+        assert_true(n_media > 0);
+        m->trace = layers ? check_layer : NULL;
+        m->trace_user = &s;
+        need_ok(mdl_encode_with(m, 1, ids.ids, two, all + n_all, n_media, one + i * dim, err));
+        assert_int_equal(s.seen, layers ? mdl_info_get(m)->n_layers : 0);
+        check_vector(m, one + i * dim, c, json_object_get(cases, "mrl_dims"));
+        if (n_media == 1 && !strstr(s.name, "text")) {
+            const struct mdl_embed_part part = {.media = all[n_all].media};
+            const struct mdl_embed_input in = {.parts = &part, .n_parts = 1};
+            struct mdl_ids made = {0};
+            uint32_t row = 0;
+
+            need_ok(mdl_embed_ordered(m, &in, &made, &row, err));
+            same_ids(c, &made);
+            assert_int_equal(row, all[n_all].row);
+            mdl_ids_deinit(&made);
+        }
+        for (k = 0; k < n_media; k++)
+            all[n_all + k].row += (uint32_t)joined.n;
+        n_all += n_media;
+        for (k = 0; k < ids.n; k++)
+            need_ok(mdl_ids_push(&joined, ids.ids[k], err));
+        offsets[i + 1] = (uint32_t)joined.n;
+        mdl_ids_deinit(&ids);
+    }
+    m->trace = NULL;
+    need_ok(mdl_encode_with(m, (uint32_t)n, joined.ids, offsets, all, n_all, batch, err));
+    assert_memory_equal(one, batch, n * dim * sizeof(float));
+    free_media(all, n_all);
+    mdl_ids_deinit(&joined);
+    free(one);
+    free(batch);
+    json_decref(cases);
+    mdl_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_texts_agree),
         cmocka_unit_test(bf16_texts_agree),
+        cmocka_unit_test(mixed_agree),
     };
     int rc;
 

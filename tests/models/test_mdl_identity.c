@@ -57,10 +57,10 @@ static void it_is_the_hash_of_the_documented_files(void **state)
                                         "special_tokens_map.json",
                                         "processor_config.json",
                                         "preprocessor_config.json",
-                                        "modules.json",
-                                        "1_Pooling/config.json",
                                         "sentence_bert_config.json",
-                                        "config_sentence_transformers.json"};
+                                        "config_sentence_transformers.json",
+                                        "modules.json",
+                                        "1_Pooling/config.json"};
     static const struct {
         const char *dir, *recipe;
     } models[] = {{BERT_DIR, "bert-f32-sbert-v1"}, {EG2_DIR, "embeddinggemma2-f32-mean-v1"}};
@@ -145,6 +145,26 @@ static void one_weight_matters(void **state)
     tdir_rm(dir);
 }
 
+/* Wherever modules.json says that pooling is described. */
+static void pooling_elsewhere_matters(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    char a[65], b[65], dir[256], path[512];
+
+    tdir_new(dir, BERT_DIR);
+    snprintf(path, sizeof(path), "%s/pool", dir);
+    assert_int_equal(mkdir(path, 0755), 0);
+    tdir_put(dir, "modules.json",
+             "[{\"path\":\"\",\"type\":\"sentence_transformers.models.Transformer\"},"
+             "{\"path\":\"pool\",\"type\":\"sentence_transformers.models.Pooling\"}]");
+    tdir_put(dir, "pool/config.json", "{\"pooling_mode\": \"mean\"}");
+    identity_of(dir, &o, a);
+    tdir_put(dir, "pool/config.json", "{\"pooling_mode\": \"cls\"}");
+    identity_of(dir, &o, b);
+    assert_string_not_equal(a, b);
+    tdir_rm(dir);
+}
+
 /* Nobody waits for it where it is not asked: probing, and models that make no vectors. */
 static void only_loaded_embedders_have_one(void **state)
 {
@@ -197,6 +217,7 @@ int main(void)
         cmocka_unit_test(budgets_and_passes_do_not_matter),
         cmocka_unit_test(every_file_matters),
         cmocka_unit_test(one_weight_matters),
+        cmocka_unit_test(pooling_elsewhere_matters),
         cmocka_unit_test(only_loaded_embedders_have_one),
         cmocka_unit_test(progress_is_told),
     };

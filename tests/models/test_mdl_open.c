@@ -616,6 +616,32 @@ static void a_type_the_backend_lacks_is_refused_before_building(void **s)
     be_ctx_free(&f);
 }
 
+/* In place, as big as before: what is mapped is no longer what was checked and hashed. */
+static void a_file_that_is_written_to_is_noticed(void **s)
+{
+    const struct timespec past[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+    struct mdl_opts o = small_opts(BE_F16);
+    char dir[256], path[512], byte = 0;
+    struct rc_err e;
+    struct mdl *m;
+    int fd;
+
+    tdir_new(dir, GEMMA_DIR);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    assert_int_equal(utimensat(AT_FDCWD, path, past, 0), 0); /* whatever the clock's grain is */
+    m = open_model(dir, be, &o);
+    need_ok(mdl_guard(m, err));
+    assert_true((fd = open(path, O_RDWR | O_CLOEXEC)) >= 0);
+    assert_int_equal(pread(fd, &byte, 1, 5000), 1);
+    need_ok(mdl_guard(m, err));
+    assert_int_equal(pwrite(fd, &byte, 1, 5000), 1);
+    close(fd);
+    assert_int_equal(mdl_guard(m, &e), RC_WEIGHT_IO);
+    assert_non_null(strstr(e.msg, "written to"));
+    mdl_close(&m);
+    tdir_rm(dir);
+}
+
 static void a_file_that_shrinks_is_noticed(void **s)
 {
     struct mdl_opts o = small_opts(BE_F16);
@@ -629,6 +655,7 @@ static void a_file_that_shrinks_is_noticed(void **s)
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     assert_int_equal(truncate(path, 1000), 0);
     assert_int_equal(mdl_guard(m, &e), RC_WEIGHT_IO);
+    assert_non_null(strstr(e.msg, "shrunk"));
     mdl_close(&m);
     tdir_rm(dir);
 }
@@ -728,6 +755,7 @@ int main(void)
         cmocka_unit_test(faults_while_running),
         cmocka_unit_test(a_type_the_backend_lacks_is_refused_before_building),
         cmocka_unit_test(a_file_that_shrinks_is_noticed),
+        cmocka_unit_test(a_file_that_is_written_to_is_noticed),
     };
     int rc;
 

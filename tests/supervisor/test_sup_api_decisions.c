@@ -357,7 +357,7 @@ static void test_answers_of_one_input(void **state)
         ",\"choice\":\"b\"},"
         "{\"name\":\"t\",\"type\":\"multi_choice\"," HEAD
         "\"margin\":0.25,\"status\":\"selected\"," HASH
-        ",\"choices\":[\"a\"],\"similarity_thresholds\":{\"a\":-1,\"b\":0.5},\"calibration_id\":"
+        ",\"choices\":[\"a\"],\"similarity_thresholds\":{\"a\":-1.0,\"b\":0.5},\"calibration_id\":"
         "\"c1\"}],"
         "\"usage\":{\"input_tokens\":77,\"output_tokens\":0}}");
     asked("\"input\":\"t\"," BOTH);
@@ -366,7 +366,7 @@ static void test_answers_of_one_input(void **state)
                "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"renderer");
     assert_has("\"status\":\"abstained\"," HASH ",\"choice\":null,\"abstention_reason\":\"tie\"}");
     assert_has(
-        "\"choices\":[],\"similarity_thresholds\":{\"a\":-1,\"b\":0.5},\"calibration_id\":\"c1\","
+        "\"choices\":[],\"similarity_thresholds\":{\"a\":-1.0,\"b\":0.5},\"calibration_id\":\"c1\","
         "\"abstention_reason\":\"min_margin\"}]");
     assert_null(strstr(fake_answer(), "probabilit"));
     assert_null(strstr(fake_answer(), "confidence"));

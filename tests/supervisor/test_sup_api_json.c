@@ -114,6 +114,45 @@ static void test_floats_read_back_equal(void **state)
     sup_json_deinit(&o);
 }
 
+static void test_doubles_read_back_equal(void **state)
+{
+    static const struct {
+        double v;
+        const char *want;
+    } rows[] = {{0, "0.0"},
+                {-1, "-1.0"},
+                {0.1, "0.1"},
+                {1e-6, "1e-06"},
+                {0.1 + 0.2, "0.30000000000000004"},
+                {NAN, "null"},
+                {-INFINITY, "null"}};
+    struct sup_json o = {0};
+    uint64_t bits = 88172645463325252u;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        sup_json_f64(&o, rows[i].v);
+        assert_out(&o, rows[i].want, strlen(rows[i].want));
+        sup_json_reset(&o);
+    }
+    for (int i = 0; i < 20000; i++) {
+        double v, back;
+        char s[40];
+
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        memcpy(&v, &bits, sizeof(v));
+        if (!isfinite(v))
+            continue;
+        sup_json_f64(&o, v);
+        snprintf(s, sizeof(s), "%.*s", (int)o.n, o.p);
+        back = strtod(s, NULL);
+        assert_memory_equal(&back, &v, sizeof(v));
+        sup_json_reset(&o);
+    }
+    sup_json_deinit(&o);
+}
+
 static void test_base64(void **state)
 {
     static const char *const rows[][2] = {
@@ -154,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_escape),
         cmocka_unit_test(test_floats_read_back_equal),
+        cmocka_unit_test(test_doubles_read_back_equal),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_limit),
     };

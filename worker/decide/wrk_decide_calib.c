@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define WHAT "calibration_id"
+#define QUOTED 64u
 #define METHOD "heldout-abstention-v1"
 
 bool wrk_calibration_id_ok(const char *id)
@@ -34,13 +35,24 @@ static enum rc bad(struct rc_err *err, const char *id, const char *what)
     return rc_fail_what(err, RC_INVALID, WHAT, "calibration '%.64s': %s", id, what);
 }
 
+/* Bytes of a text that a message quotes: at most QUOTED, whole characters. */
+static int quoted(const char *s)
+{
+    size_t n = strnlen(s, QUOTED + 1);
+
+    if (n > QUOTED)
+        for (n = QUOTED; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80; n--)
+            ;
+    return (int)n;
+}
+
 static enum rc stale(struct rc_err *err, const char *id, const char *what, const char *got,
                      const char *want)
 {
     return rc_fail_what(err, RC_INVALID, WHAT,
-                        "calibration '%.64s' was made for another %s: \"%.64s\", this question has "
-                        "\"%.64s\"",
-                        id, what, got, want);
+                        "calibration '%.64s' was made for another %s: \"%.*s\", this question has "
+                        "\"%.*s\"",
+                        id, what, quoted(got), got, quoted(want), want);
 }
 
 static enum rc same_text(const json_t *binding, const char *key, const char *what, const char *want,
@@ -112,8 +124,8 @@ static enum rc bound(const json_t *o, const char *key, double most, const char *
 
     if (!json_is_number(j) || !(v >= least && v <= most))
         return rc_fail_what(err, RC_INVALID, WHAT,
-                            "calibration '%.64s': threshold '%.64s' is missing or outside %g to %g",
-                            id, key, least, most);
+                            "calibration '%.64s': threshold '%.*s' is missing or outside %g to %g",
+                            id, quoted(key), key, least, most);
     *out = v;
     return RC_OK;
 }
@@ -179,8 +191,10 @@ enum rc wrk_calibration_parse(const char *text, size_t n, const char *id,
     enum rc rc;
 
     if (j == NULL)
-        return rc_fail_what(err, RC_INVALID, WHAT, "calibration '%.64s': no JSON: line %d: %.100s",
-                            id, why.line, why.text);
+        /* not the parser's words: they quote bytes of the file */
+        return rc_fail_what(err, RC_INVALID, WHAT,
+                            "calibration '%.64s': no JSON object: line %d, column %d", id, why.line,
+                            why.column);
     rc = check(j, id, b, out, err);
     json_decref(j);
     return rc;
