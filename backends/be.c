@@ -61,6 +61,11 @@ void be_ctx_seal(struct be_ctx *ctx)
     ctx->sealed = true;
 }
 
+const char *be_ctx_backend(const struct be_ctx *ctx)
+{
+    return ctx->ops->name;
+}
+
 void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out)
 {
     ctx->ops->stats(ctx, out);
@@ -212,4 +217,27 @@ OP(gather)
 OP(softcap)
 OP(pool)
 OP(argmax)
+#undef OP
+
+bool be_can_towers(const struct be_ctx *ctx)
+{
+    return ctx->ops->attention_local != NULL;
+}
+
+/* And those that a backend may lack. */
+#define OP(op)                                                                              \
+    enum rc be_##op(struct be_ctx *ctx, const struct be_##op##_args *a, struct rc_err *err) \
+    {                                                                                       \
+        if (!ctx->ops->op)                                                                  \
+            return rc_fail(err, RC_UNSUPPORTED, "backend '%s' has no operation '" #op "'",  \
+                           ctx->ops->name);                                                 \
+        return ctx->ops->op(ctx, a, err);                                                   \
+    }
+OP(act)
+OP(glu)
+OP(affine)
+OP(rope2d)
+OP(unfold)
+OP(conv1d)
+OP(attention_local)
 #undef OP

@@ -144,6 +144,8 @@ void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
  * name, state, speed-up, reason). NULL = nothing to tell. Caller frees. */
 char *be_ctx_report(const struct be_ctx *ctx);
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err);
+/* The name the context was made by, "cpu". */
+const char *be_ctx_backend(const struct be_ctx *ctx);
 /* NULL-ended list of backend names in this build. */
 const char *const *be_names(void);
 
@@ -247,7 +249,7 @@ struct be_rms_norm_args {
 enum rc be_rms_norm(struct be_ctx *, const struct be_rms_norm_args *, struct rc_err *);
 
 /* out = (z - mean(z)) / sqrt(var(z) + eps) * w + b, z = x (+ add); population
- * variance.  Source: Ba et al. 2016. */
+ * variance; b NULL = 0.  Source: Ba et al. 2016. */
 struct be_layer_norm_args {
     const struct be_tensor *x, *add;
     const struct be_weight *w, *b;
@@ -398,8 +400,8 @@ enum rc be_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err 
  * temperature, keep the top_k largest, softmax, keep the smallest set of mass >= top_p, drop what
  * is below min_p times the largest, draw with u. temperature 0: arg-max. out_ids host [n]; -1: this
  * row needs the host (its top_p set may not fit the device's candidates, or it holds a value that
- * is not finite, which the host reports). A row's id depends on that row alone. Errors: RC_UNSUPPORTED
- * when the backend has none (ask be_can_sample first). */
+ * is not finite, which the host reports). A row's id depends on that row alone. Errors:
+ * RC_UNSUPPORTED when the backend has none (ask be_can_sample first). */
 struct be_sample_row {
     float temperature, top_p, min_p;
     uint32_t top_k; /* 0 = all */
@@ -413,5 +415,99 @@ struct be_sample_args {
 };
 bool be_can_sample(const struct be_ctx *);
 enum rc be_sample(struct be_ctx *, const struct be_sample_args *, struct rc_err *);
+
+/* ------------------------------------------------- operations of eyes and ears
+ * What the towers of models that see and hear need beside the above. A backend has all of them
+ * or none: RC_UNSUPPORTED where it has none, which be_can_towers tells beforehand. */
+bool be_can_towers(const struct be_ctx *);
+
+/* out = f(x), or out = add + f(x), value by value; out may be x or add. NaN stays NaN. */
+enum be_act_kind {
+    BE_ACT_RELU,      /* max(x, 0) */
+    BE_ACT_SILU,      /* x / (1 + exp(-x)) */
+    BE_ACT_GELU_TANH, /* as BE_EPI_GELU_TANH */
+    BE_ACT_CLAMP,     /* lo <= hi; either may be infinite */
+};
+struct be_act_args {
+    const struct be_tensor *x;
+    const struct be_tensor *add; /* or NULL */
+    struct be_tensor *out;
+    uint32_t n;
+    enum be_act_kind kind;
+    float lo, hi; /* BE_ACT_CLAMP */
+};
+enum rc be_act(struct be_ctx *, const struct be_act_args *, struct rc_err *);
+
+/* out[r][c] = x[r][c] / (1 + exp(-x[r][c + columns of out])); x has twice out's columns.
+ * Source: Dauphin et al. 2017. */
+struct be_glu_args {
+    const struct be_tensor *x;
+    struct be_tensor *out;
+    uint32_t n;
+};
+enum rc be_glu(struct be_ctx *, const struct be_glu_args *, struct rc_err *);
+
+/* x[r][c] = (x[r][c] - sub[c]) * mul[c], in place. */
+struct be_affine_args {
+    struct be_tensor *x;
+    const struct be_weight *sub, *mul;
+    uint32_t n;
+};
+enum rc be_affine(struct be_ctx *, const struct be_affine_args *, struct rc_err *);
+
+/* Rotation by two positions, in place on x [n, n_heads * head_dim]: the first half of every head
+ * turns by pos_x, the second by pos_y, each as be_rope turns a head of head_dim / 2 (theta > 0,
+ * factor 1). head_dim a multiple of 4; pos_x, pos_y host [n]. Source: gemma.md 5.2. */
+struct be_rope2d_args {
+    struct be_tensor *x;
+    const int32_t *pos_x, *pos_y;
+    uint32_t n, n_heads, head_dim;
+    float theta;
+};
+enum rc be_rope2d(struct be_ctx *, const struct be_rope2d_args *, struct rc_err *);
+
+/* Windows of a picture as rows, so that be_linear convolves (im2col). The picture has `height`
+ * lines of `width` pixels of n_ch values; x holds lines x_line.. of it, packed, a row being a
+ * pixel (x has n_ch columns) or a line (width * n_ch). Row out_row + (l - line) * n_x + i of out, l
+ * in [line, line + n_lines) and i in [0, n_x), n_x = (width + 2 pad_w - k_w) / stride_w + 1, is the
+ * window whose corner is line l * stride_h - pad_h and column i * stride_w - pad_w: k_h * k_w *
+ * n_ch values in the order (line, column, channel), or (channel, line, column) if ch_first.
+ * Outside of the picture is 0. The lines that windows touch must be among the rows of x. */
+struct be_unfold_args {
+    const struct be_tensor *x;
+    struct be_tensor *out; /* not x */
+    uint32_t width, height, n_ch, x_line;
+    uint32_t k_h, k_w, stride_h, stride_w, pad_h, pad_w;
+    bool ch_first;
+    uint32_t line, n_lines;
+    uint32_t out_row;
+};
+enum rc be_unfold(struct be_ctx *, const struct be_unfold_args *, struct rc_err *);
+
+/* Each column by itself along the rows, looking back: out[t][c] = sum over j < k of
+ * w[c * k + j] * x[t - (k - 1) + j][c], rows before the first being 0. w is a vector of
+ * columns * k, 1 <= k <= 64; out not x. */
+struct be_conv1d_args {
+    const struct be_tensor *x;
+    struct be_tensor *out;
+    const struct be_weight *w;
+    uint32_t n, k;
+};
+enum rc be_conv1d(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
+
+/* Attention of each of n rows over itself and the n_keys - 1 rows before it, with a vector for
+ * every distance: with u = q * q_scale (a vector of head_dim, the same for all heads),
+ *   score(t, d) = cap * tanh((k_scale * u_t . k_(t-d) + u_t . rel_d) / cap),  d < n_keys, d <= t
+ * softmax over d, weighted sum of v. q, k, v, out [n, n_heads * head_dim], rel [n_keys, same];
+ * out is none of the others. n_keys <= 64, cap > 0. Source: gemma.md 6.2; Dai et al. 2019, 3.3. */
+struct be_attention_local_args {
+    const struct be_tensor *q, *k, *v, *rel;
+    struct be_tensor *out;
+    const struct be_weight *q_scale;
+    uint32_t n, n_heads, head_dim, n_keys;
+    float k_scale, cap;
+};
+enum rc be_attention_local(struct be_ctx *, const struct be_attention_local_args *,
+                           struct rc_err *);
 
 #endif

@@ -51,7 +51,16 @@ struct be_ops {
     enum rc (*pool)(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
     enum rc (*argmax)(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
     enum rc (*sample)(struct be_ctx *, const struct be_sample_args *,
-                      struct rc_err *);                           /* optional: none */
+                      struct rc_err *); /* optional: none */
+    /* eyes and ears: all or none, optional: RC_UNSUPPORTED */
+    enum rc (*act)(struct be_ctx *, const struct be_act_args *, struct rc_err *);
+    enum rc (*glu)(struct be_ctx *, const struct be_glu_args *, struct rc_err *);
+    enum rc (*affine)(struct be_ctx *, const struct be_affine_args *, struct rc_err *);
+    enum rc (*rope2d)(struct be_ctx *, const struct be_rope2d_args *, struct rc_err *);
+    enum rc (*unfold)(struct be_ctx *, const struct be_unfold_args *, struct rc_err *);
+    enum rc (*conv1d)(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
+    enum rc (*attention_local)(struct be_ctx *, const struct be_attention_local_args *,
+                               struct rc_err *);
     void (*kstats)(const struct be_ctx *, struct be_kstats *out); /* optional: zeros */
     char *(*report)(const struct be_ctx *);                       /* optional: nothing to tell */
 };

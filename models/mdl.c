@@ -15,7 +15,7 @@
 #include <string.h>
 
 static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert, NULL};
+                                                    &mdl_bert,   &mdl_eg2,    NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -35,7 +35,7 @@ static enum rc no_family(const char *word, int n, const char *where, bool gguf, 
     for (i = 0; families[i]; i++) {
         const char *const *a = gguf ? families[i]->gguf_archs : families[i]->hf_archs;
 
-        for (; *a; a++) {
+        for (; *a && !(gguf && families[i]->gguf_refusal); a++) {
             int w = snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", *a);
 
             if (w > 0 && (size_t)w < sizeof(known) - used)
@@ -69,6 +69,9 @@ static enum rc choose_gguf(struct mdl *m, struct rc_err *err)
         n = 63;
     if (!(m->fam = family_of(arch, n, true)))
         return no_family(arch, (int)n, "GGUF", true, err);
+    if (m->fam->gguf_refusal)
+        return rc_fail_what(err, RC_UNSUPPORTED, "architecture", "architecture '%.*s' (GGUF): %s",
+                            (int)n, arch, m->fam->gguf_refusal);
     snprintf(m->info.arch, sizeof(m->info.arch), "%.*s", (int)n, arch);
     return RC_OK;
 }
@@ -298,7 +301,9 @@ enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct 
                        "a model needs a backend, batch_tokens and max_seqs of at least 1");
     if (!(m = mdl_new(be, o, err)))
         return RC_NOMEM;
-    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK) {
+    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK && m->fam->recipe)
+        rc = mdl_identity(m, root_fd, m->fam->recipe, m->info.identity, err);
+    if (rc == RC_OK) {
         *out = m;
         m = NULL;
     }
@@ -566,6 +571,13 @@ void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user)
 {
     m->encode_stop = stop;
     m->encode_stop_user = user;
+}
+
+enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err)
+{
+    if (m->encode_stop && m->encode_stop(m->encode_stop_user))
+        return rc_fail(err, RC_CANCELLED, "stopped between two layers of an encoding pass");
+    return RC_OK;
 }
 
 uint32_t mdl_encode_max_seqs(const struct mdl *m)

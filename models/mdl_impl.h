@@ -28,7 +28,11 @@ struct mdl_plan_weight {
     struct be_weight **slot;
     void *owned;           /* f32 copy when add != 0; the columns when only some are taken */
     float add;             /* added to every value at load (norms stored as w-1) */
+    float (*map)(float v, float arg); /* instead: what a value becomes at load; NULL = none */
+    float map_arg;
+    uint64_t rows, cols; /* as a matrix, when its shape has more dimensions; 0 = as it is */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
+    uint32_t row0, n_rows; /* the same of rows */
     unsigned use;
 };
 struct mdl_plan_tensor {
@@ -58,6 +62,17 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
 enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0,
                          uint64_t d1, uint32_t col0, uint32_t n_cols, struct be_weight **slot,
                          struct rc_err *err);
+/* The matrix `name` [d0, d1] as n_parts weights of d0 / n_parts rows each (d0 is a multiple). */
+enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
+                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err);
+/* The vector `name` [n] whose values go through map(value, arg) at load. */
+enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
+                        float (*map)(float v, float arg), float arg, struct be_weight **slot,
+                        struct rc_err *err);
+/* A tensor of up to MDL_MAX_DIMS dimensions, used as the matrix [rows, cols] of as many values. */
+enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, uint64_t rows, uint64_t cols,
+                        struct be_weight **slot, struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Dominant weight type by bytes, "Q4_K". */
@@ -129,6 +144,9 @@ struct mdl_family {
     const char *name;
     const char *const *hf_archs;   /* config.json "architectures" / "model_type" */
     const char *const *gguf_archs; /* general.architecture; NULL-ended lists */
+    const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
+    const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
+                                      identity; another name when they would change */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -170,7 +188,15 @@ struct mdl_family {
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2;
+
+/* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
+ * "identity". Errors: those of reading the side files. */
+enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char out[65],
+                     struct rc_err *err);
+
+/* Between two layers of an encoding pass: RC_CANCELLED when mdl_set_encode_stop's hook says so. */
+enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err);
 
 /* Adds an end-of-answer id once; ids outside the vocabulary are ignored. */
 void mdl_eos_add(struct mdl *m, int64_t id);

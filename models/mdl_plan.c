@@ -49,13 +49,13 @@ static enum rc find(const struct mdl_file *f, const char *name, uint32_t n_dims,
     return RC_OK;
 }
 
-enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
-                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+/* widened: its values are changed at load, so it becomes f32. */
+static enum rc plan_one(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, bool widened, struct be_weight **slot,
                         struct rc_err *err)
 {
-    const uint64_t dims[2] = {d0, d1};
     const struct mdl_tensor *t = NULL;
-    uint64_t n = n_dims == 1 ? d0 : d0 * d1; /* both below 2^32: shapes are u32 here */
+    uint64_t n = 1;
     enum be_dtype as;
     enum rc rc;
 
@@ -63,7 +63,9 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
                : find(p->file, name, n_dims, dims, &t, err);
     if (rc != RC_OK)
         return rc;
-    as = add != 0 ? BE_F32 : t->dtype;
+    for (uint32_t i = 0; i < n_dims; i++)
+        n *= dims[i]; /* as many as the file was found to hold */
+    as = widened ? BE_F32 : t->dtype;
     if (p->be && !be_supports(p->be, as, use))
         return rc_fail_what(err, RC_UNSUPPORTED, name,
                             "tensor '%s': type %s cannot be used as %s on this backend", name,
@@ -73,12 +75,50 @@ enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint
                                                  : "a matrix");
     if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
         return rc;
-    p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .add = add, .use = use};
+    p->w[p->n_w++] = (struct mdl_plan_weight){.t = t, .slot = slot, .use = use};
     /* a table that stays in the file takes no memory of ours */
     if (!(use & BE_USE_MAPPED))
         p->weight_bytes += use & BE_USE_VECTOR ? n * sizeof(float) : t->n_bytes;
     p->n_params += n;
     return RC_OK;
+}
+
+enum rc mdl_plan_weight(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        uint64_t d0, uint64_t d1, float add, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    const uint64_t dims[2] = {d0, d1};
+    enum rc rc = plan_one(p, name, use, n_dims, dims, add != 0, slot, err);
+
+    if (rc == RC_OK)
+        p->w[p->n_w - 1].add = add;
+    return rc;
+}
+
+enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
+                        float (*map)(float v, float arg), float arg, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, BE_USE_VECTOR, 1, &n, true, slot, err);
+
+    if (rc == RC_OK) {
+        p->w[p->n_w - 1].map = map;
+        p->w[p->n_w - 1].map_arg = arg;
+    }
+    return rc;
+}
+
+enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
+                        const uint64_t *dims, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                        struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, use, n_dims, dims, false, slot, err);
+
+    if (rc == RC_OK) {
+        p->w[p->n_w - 1].rows = rows;
+        p->w[p->n_w - 1].cols = cols;
+    }
+    return rc;
 }
 
 /* Bytes of n whole blocks' columns in every row of a matrix. */
@@ -113,6 +153,27 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
     return RC_OK;
 }
 
+enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
+                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err)
+{
+    struct mdl_plan_weight first;
+    uint32_t i;
+    enum rc rc = mdl_plan_weight(p, name, use, 2, d0, d1, 0, &slots[0], err);
+
+    if (rc != RC_OK)
+        return rc;
+    first = p->w[--p->n_w];
+    first.n_rows = (uint32_t)(d0 / n_parts);
+    for (i = 0; i < n_parts; i++) {
+        if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
+            return rc;
+        first.slot = &slots[i];
+        first.row0 = i * first.n_rows;
+        p->w[p->n_w++] = first;
+    }
+    return RC_OK;
+}
+
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err)
 {
@@ -130,6 +191,12 @@ enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct
     return RC_OK;
 }
 
+/* Bytes of the file's tensor that this weight is made of. */
+static uint64_t part_bytes(const struct mdl_plan_weight *w)
+{
+    return w->n_rows > 0 ? w->t->n_bytes / w->t->dims[0] * w->n_rows : w->t->n_bytes;
+}
+
 void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
 {
     uint64_t bytes[64] = {0};
@@ -140,7 +207,7 @@ void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap)
             unsigned id = (unsigned)p->w[i].t->dtype;
 
             /* the table of token vectors is often of a better type than the rest */
-            bytes[id] += p->w[i].use & BE_USE_EMBED ? 1 : p->w[i].t->n_bytes;
+            bytes[id] += p->w[i].use & BE_USE_EMBED ? 1 : part_bytes(&p->w[i]);
             if (bytes[id] > bytes[best])
                 best = id;
         }
@@ -168,7 +235,7 @@ enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err)
     return RC_OK;
 }
 
-/* f32 copy of a vector with `add` on every value; the plan owns it because the
+/* f32 copy of a vector with `add` on every value, or mapped; the plan owns it because the
  * backend may borrow it. */
 static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
 {
@@ -180,7 +247,7 @@ static enum rc widen(struct mdl_plan_weight *w, size_t n, struct rc_err *err)
                             w->t->name, n);
     be_dtype_to_f32(w->t->dtype, w->t->data, f, n);
     for (i = 0; i < n; i++)
-        f[i] += w->add;
+        f[i] = w->map ? w->map(f[i], w->map_arg) : f[i] + w->add;
     return RC_OK;
 }
 
@@ -215,7 +282,16 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
                                .use = w->use};
     enum rc rc;
 
-    if (w->add != 0) {
+    if (w->rows > 0) {
+        d.n_rows = w->rows;
+        d.n_cols = w->cols;
+    }
+    if (w->n_rows > 0) {
+        d.n_bytes = part_bytes(w);
+        d.data = (const uint8_t *)t->data + w->row0 / w->n_rows * d.n_bytes;
+        d.n_rows = w->n_rows;
+    }
+    if (w->add != 0 || w->map) {
         size_t n = d.n_rows * d.n_cols;
 
         if ((rc = widen(w, n, err)) != RC_OK)
@@ -234,13 +310,13 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
  * may go then. (Were one read all the same, the file would be asked again.) */
 static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_t grown)
 {
-    bool copied = grown >= w->t->n_bytes || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
+    bool copied = grown >= part_bytes(w) || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
 
     p->resident_bytes += grown;
     if (w->n_cols > 0) /* the packed columns are ours */
         p->resident_bytes += columns_bytes(w->t, w->n_cols);
     if (!copied)
-        p->resident_bytes += w->t->n_bytes;
+        p->resident_bytes += part_bytes(w);
     else
         mdl_file_drop(p->file, w->t);
 }
@@ -253,7 +329,7 @@ enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, str
     enum rc rc;
 
     for (i = 0; i < p->n_w; i++)
-        total += p->w[i].t->n_bytes;
+        total += part_bytes(&p->w[i]);
     be_ctx_stats(p->be, &before);
     for (i = 0; i < p->n_w; i++) {
         if ((rc = build_one(p, &p->w[i], err)) != RC_OK) {
@@ -263,7 +339,7 @@ enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, str
         be_ctx_stats(p->be, &after);
         account(p, &p->w[i], after.weight_bytes - before.weight_bytes);
         before = after;
-        done += p->w[i].t->n_bytes;
+        done += part_bytes(&p->w[i]);
         if (o->progress)
             o->progress(o->progress_user, "weights", done, total);
     }

@@ -27,6 +27,15 @@
 
 #define IPC_VERSION 1u
 #define IPC_DRAFTER_DIR "assistant" /* in a model's folder: its drafter */
+#define IPC_CALIBRATIONS_DIR "calibrations" /* in a model's folder: artifacts, ID.json */
+#define IPC_DECIDE_RENDERER "instruction-category-v1"
+#define IPC_DECIDE_QUESTIONS 64u
+#define IPC_DECIDE_CHOICES 64u
+#define IPC_DECIDE_EXAMPLES 32u
+#define IPC_DECIDE_INPUTS 128u
+#define IPC_DECIDE_TEXTS 4096u        /* inputs x questions, and examples and descriptions */
+#define IPC_DECIDE_BYTES (64u << 20)  /* of those texts together */
+#define IPC_CALIBRATION_ID_MAX 64u
 #define IPC_MAGIC 0x31495049u        /* "IPI1" */
 #define IPC_INLINE_MAX (64u * 1024u) /* packed bytes carried in the datagram */
 #define IPC_BODY_MAX (256ull << 20)  /* packed bytes in a memfd */

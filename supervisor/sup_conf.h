@@ -99,6 +99,8 @@
     X(max_tokens_default, U64, 256, 1, 1048576, "admission", "max_tokens of a request that names " \
       "none")                                                                                      \
     X(max_embed_inputs, U64, 2048, 1, 65536, "admission", "inputs of one embedding request")       \
+    X(max_media_bytes, U64, 104857600, 0, 104857600, "admission", "bytes of all files inside one " \
+      "request; 0 = no files are taken")                                                           \
     X(sandbox, ENUM, "strict", "strict|permissive|off", 0, "safety", "what to do when a sandbox "  \
       "layer cannot be had")                                                                       \
     X(worker, STR, "", 0, 0, "safety", "path of inferd-worker; default beside inferd")             \

@@ -27,6 +27,7 @@ struct sup_front {
     bool draining;
     struct sup_cache_secret cache_secret;
     uint32_t active; /* API requests in work, against max_concurrent_requests */
+    uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
 };
 
 /* ctl_fd: the launcher's channel. Returns the process's exit status. */

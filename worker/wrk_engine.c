@@ -58,7 +58,8 @@ static void task_free(struct wrk_engine *e, struct wrk_task *t)
     wrk_task_drop_frame(e, t);
     wrk_shape_drop(&e->shapes, &t->gen);
     wrk_gen_deinit(&t->gen);
-    wrk_embed_free(&t->embed);
+    wrk_embed_free(e, &t->embed);
+    wrk_decide_free(e, t);
     free(t);
 }
 
@@ -76,6 +77,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     }
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
+    wrk_protos_deinit(&e->protos);
     wrk_shapes_deinit(&e->shapes);
     mdl_set_stop(e->o.mdl, NULL);
     free(e);
@@ -115,6 +117,7 @@ static uint64_t deadline_of(const Ipc__Frame *f)
 {
     return f->body_case == IPC__FRAME__BODY_GENERATE ? f->generate->deadline_us
            : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
+           : f->body_case == IPC__FRAME__BODY_DECIDE ? f->decide->deadline_us
                                                      : 0;
 }
 
@@ -170,6 +173,11 @@ enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *er
             if (t == e->preparing) { /* its text is being read: ended by prepare */
                 e->n_cancelled += !e->preparing_cancelled;
                 e->preparing_cancelled = true;
+                return RC_OK;
+            }
+            if (t->in_pass) { /* ended by the pass, between two layers */
+                e->n_cancelled += !t->cancelled;
+                t->cancelled = true;
                 return RC_OK;
             }
             e->n_cancelled++;
@@ -242,9 +250,9 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
     if (whole(e, NULL) != RC_OK) /* told by the next step */
         return RC_OK;
     if ((rc = expire(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
-        (rc = wrk_batch_step(e, err)) != RC_OK)
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
         return rc;
-    return wrk_embed_step(e, err);
+    return wrk_decide_step(e, err);
 }
 
 /* Asked by the tokenizer: shall it stop? */
@@ -270,7 +278,10 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     enum rc rc;
 
     if (t->kind == IPC__FRAME__BODY_EMBED)
-        return wrk_embed_prepare(e, t, budget, why);
+        return t->prepared ? wrk_embed_media_prepare(e, t, why)
+                           : wrk_embed_prepare(e, t, budget, why);
+    if (t->kind == IPC__FRAME__BODY_DECIDE)
+        return wrk_decide_prepare(e, t, budget, why);
     *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;
     if (t->kind != IPC__FRAME__BODY_GENERATE) {
         rc = wrk_small_run(e, t, why, why);
@@ -291,44 +302,54 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     return rc;
 }
 
-/* Checks and tokenizes, in order of arrival, at least one task's worth. */
+/* The next of one task, as far as the budget goes; it may have ended after that. */
+static enum rc prepare_task(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                            struct wrk_task **next, struct rc_err *err)
+{
+    struct rc_err why = RC_ERR_INIT;
+    bool answered = false;
+    enum rc rc;
+
+    e->preparing = t;
+    e->preparing_cancelled = false;
+    e->look_us = wrk_now_us() + SLICE_US;
+    rc = prepare_one(e, t, budget, &answered, &why);
+    e->preparing = NULL;
+    *next = t->next; /* others may have come and gone meanwhile, t has not */
+    if (e->fatal != RC_OK) {
+        if (err != NULL)
+            *err = e->fatal_err;
+        return e->fatal;
+    }
+    if (rc == RC_CLOSED)
+        return rc_fail(err, rc, "%s", why.msg);
+    if (e->preparing_cancelled && !answered) {
+        rc = rc_fail(&why, RC_CANCELLED, "cancelled");
+    } else if (rc == RC_CANCELLED) {
+        rc = rc_fail(&why, RC_DEADLINE,
+                     "the request's time was over while it was running: reading the %s",
+                     t->prepared ? "files" : "text");
+    }
+    if (rc != RC_OK || answered)
+        return wrk_task_end(e, t, rc != RC_OK ? &why : NULL, err);
+    return RC_OK;
+}
+
+/* Checks and tokenizes, in order of arrival, at least one task's worth; then files of one item. */
 static enum rc prepare(struct wrk_engine *e, struct rc_err *err)
 {
     size_t budget = wrk_batch_decoding(e) ? TEXT_BUDGET_BUSY : TEXT_BUDGET_IDLE;
     struct wrk_task *next;
+    enum rc rc = RC_OK;
 
-    for (struct wrk_task *t = e->tasks; t != NULL && budget > 0; t = next) {
-        struct rc_err why = RC_ERR_INIT;
-        bool answered = false;
-        enum rc rc, sent = RC_OK;
-
+    for (struct wrk_task *t = e->tasks; t != NULL && budget > 0 && rc == RC_OK; t = next) {
         next = t->next;
-        if (t->prepared)
-            continue;
-        e->preparing = t;
-        e->preparing_cancelled = false;
-        e->look_us = wrk_now_us() + SLICE_US;
-        rc = prepare_one(e, t, &budget, &answered, &why);
-        e->preparing = NULL;
-        next = t->next; /* others may have come and gone meanwhile, t has not */
-        if (e->fatal != RC_OK) {
-            if (err != NULL)
-                *err = e->fatal_err;
-            return e->fatal;
-        }
-        if (rc == RC_CLOSED)
-            return rc_fail(err, rc, "%s", why.msg);
-        if (rc == RC_CANCELLED && e->preparing_cancelled)
-            rc_fail(&why, RC_CANCELLED, "cancelled");
-        else if (rc == RC_CANCELLED)
-            rc_fail(&why, RC_DEADLINE,
-                    "the request's time was over while it was running: reading the text");
-        if (rc != RC_OK || answered)
-            sent = wrk_task_end(e, t, rc != RC_OK ? &why : NULL, err);
-        if (sent != RC_OK)
-            return sent;
+        if (!t->prepared)
+            rc = prepare_task(e, t, &budget, &next, err);
     }
-    return RC_OK;
+    if (rc == RC_OK && (next = wrk_embed_media_next(e)) != NULL)
+        rc = prepare_task(e, next, &budget, &next, err);
+    return rc;
 }
 
 /* Weights that vanished under us: every task hears it, the worker ends. */
@@ -353,7 +374,8 @@ enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err)
 
     if ((rc = expire(e, err)) != RC_OK || (rc = guard(e, err)) != RC_OK ||
         (rc = prepare(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
-        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK ||
+        (rc = wrk_decide_step(e, err)) != RC_OK)
         return rc;
     e->n_steps++;
     return RC_OK;
@@ -422,6 +444,10 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.prefill_tokens = e->n_prefill;
     s.decode_tokens = e->n_decode;
     s.embed_tokens = e->n_embed_tokens;
+    s.media_bytes = e->media.bytes;
+    s.media_decoded = e->media.n_decoded;
+    s.media_refused = e->media.n_refused;
+    s.media_decode_us = e->media.us;
     s.cancelled = e->n_cancelled;
     s.grammar = wrk_shapes_stats(&e->shapes, &grammar);
     s.device_sampled = e->draws.n_drawn;
@@ -433,7 +459,12 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.spec_gain = (float)wrk_spec_gain(&e->spec);
     s.kv_used_bytes = wrk_pages_used_bytes(&e->pages);
     s.kv_bytes = e->info->kv_bytes;
-    s.workspace_bytes = be.workspace_bytes;
+    s.workspace_bytes = be.workspace_bytes + e->protos.bytes;
+    s.proto_sets = e->protos.n;
+    s.proto_bytes = e->protos.bytes;
+    s.proto_hits = e->protos.n_hits;
+    s.proto_fills = e->protos.n_fills;
+    s.proto_waits = e->protos.n_waits;
     s.weight_bytes = e->info->weight_bytes;
     s.hot_allocs = be.hot_allocs + (e->o.chan->growths - e->growths_at_start);
     f.body_case = IPC__FRAME__BODY_STATS;

@@ -3,7 +3,7 @@
  * A continuous batcher: every step decodes one token of each running sequence and
  * gives the rest of the batch to prompts; embeddings run as bounded micro-batches
  * between steps; tokenizing is bounded per step. Tasks come and go between steps.
- * Each task ends with exactly one of Done, Vectors, Tokens, Text or Error.
+ * Each task ends with exactly one of Done, Vectors, Decided, Tokens, Text or Error.
  * One thread. Page: docs/worker.md. Tests: tests/worker/test_wrk_engine.c
  */
 #ifndef INFERD_WRK_ENGINE_H
@@ -26,6 +26,8 @@ struct wrk_engine_opts {
     uint32_t spec_most;        /* drafts of a sequence in a pass, at most WRK_SPEC_MOST; 0 = none.
                                   The model was opened with max_out = wrk_spec_rows(max_seqs) */
     struct mdl *drafter; /* borrowed, opened beside mdl; NULL: what was said before is looked up */
+    bool has_root; /* root_fd is the model's folder (borrowed): calibrations may be read there */
+    int root_fd;
     /* For measurements: all but the last rows of a prompt are made up and not computed, so that
      * answers behind a long one cost no prefill. Those answers mean nothing (wrk_fill.c). */
     bool fill_prompts;
@@ -43,7 +45,7 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
                        struct rc_err *err);
 void wrk_engine_free(struct wrk_engine **e);
 
-/* Takes a Generate, Embed, Tokenize or Detokenize frame, and its ownership in every
+/* Takes a Generate, Embed, Decide, Tokenize or Detokenize frame, and its ownership in every
  * case. A full queue is answered on the channel (RC_BUSY). Errors: RC_STATE (task
  * 0, or a number in use: the front broke the protocol), those of the channel. */
 enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err);

@@ -12,12 +12,14 @@
 #include "wrk_out.h"
 #include "wrk_pace.h"
 #include "wrk_pages.h"
+#include "wrk_protos.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
 #include "wrk_shape.h"
 #include "wrk_spec.h"
 
 struct wrk_embed;
+struct wrk_decide;
 
 struct wrk_task {
     struct wrk_task *next;
@@ -25,9 +27,12 @@ struct wrk_task {
     Ipc__Frame__BodyCase kind;
     Ipc__Frame *frame; /* owned; NULL once nothing of it is needed */
     size_t frame_bytes;
-    bool prepared; /* checked and tokenized */
+    bool prepared;  /* checked and tokenized; files of an Embed task may still be undecoded */
+    bool in_pass;   /* of embeddings, which runs now: nobody but that pass ends it */
+    bool cancelled; /* meanwhile */
     struct wrk_gen gen;
-    struct wrk_embed *embed;
+    struct wrk_embed *embed; /* of a Decide task too: the texts of this round */
+    struct wrk_decide *decide;
 };
 
 /* One choice of a Generate task, from its admission to its end. */
@@ -105,6 +110,17 @@ struct wrk_engine {
     float *embed_out;
     struct wrk_embed_pick *pick;
     uint32_t max_embed_seqs, embed_rows;
+    uint32_t n_in_pass; /* picks, while the model runs */
+    uint64_t pass_look_us;
+    enum rc pass_fatal;
+    struct rc_err pass_err;
+    struct wrk_media_count {
+        uint32_t turn;
+        uint64_t bytes; /* of prepared media, now */
+        uint64_t n_decoded, n_refused, us;
+    } media;
+
+    struct wrk_protos protos; /* of decisions */
 
     /* while a text is tokenized: whose, when to look around next, what came of it */
     struct mdl_tok_stop stop;
@@ -193,7 +209,28 @@ enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budg
                           struct rc_err *why);
 /* One micro-batch of all prepared Embed tasks; ends those that are complete. */
 enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
-void wrk_embed_free(struct wrk_embed **m);
+void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **m);
+/* Of a complete task: vectors [n inputs, dimensions], and the tokens of an input. */
+const float *wrk_embed_vectors(const struct wrk_embed *m);
+uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx);
+
+/* --- wrk_embed_media.c */
+/* Whose next file is to be decoded; NULL: nobody's now. */
+struct wrk_task *wrk_embed_media_next(struct wrk_engine *e);
+/* Makes the next item with files of a prepared task ready. Errors: the task's. */
+enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why);
+
+/* --- decide/wrk_decide.c: a Decide task is one or more rounds of an embedding task */
+/* Continues preparing, as wrk_embed_prepare. Errors: the task's. */
+enum rc wrk_decide_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                           struct rc_err *why);
+/* The vectors of its round are complete. */
+void wrk_decide_embedded(struct wrk_engine *e, struct wrk_task *t);
+/* Ends the Decide tasks that have all they wait for; the others take over what an owner left. */
+enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err);
+/* A failure of the round's item why->item in words of the request; any other task: nothing. */
+void wrk_decide_explain(const struct wrk_task *t, struct rc_err *why);
+void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t);
 
 /* --- wrk_small.c: Tokenize, Detokenize: answered whole. Errors: the task's in why;
  * the channel's as the result. */

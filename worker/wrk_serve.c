@@ -20,6 +20,7 @@
 
 #include "wrk_chan.h"
 #include "wrk_engine.h"
+#include "wrk_protos.h"
 #include "wrk_load.h"
 #include "wrk_log.h"
 
@@ -97,6 +98,10 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->workspace_bytes = i->workspace_bytes;
     l->default_prompt = (char *)i->default_prompt;
     l->note = (char *)i->note;
+    l->model_identity = (char *)i->identity;
+    l->can_embed_image = i->can_embed_image;
+    l->can_embed_sound = i->can_embed_sound;
+    l->can_embed_groups = i->can_embed_groups;
 }
 
 static enum rc send_loaded(struct wrk *w, const Ipc__Loaded *l, struct rc_err *err)
@@ -188,6 +193,8 @@ static enum rc load(struct wrk *w, struct rc_err *why)
         return rc;
     e.listen = listen_meanwhile;
     e.listen_user = w;
+    e.has_root = true;
+    e.root_fd = w->o->root_fd;
     e.mdl = w->model.mdl;
     e.be = w->model.be;
     e.cache_bytes = b->cache_bytes;
@@ -226,7 +233,7 @@ static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
         l.compute = (char *)(w->o->device.compute ? w->o->device.compute : "exact_f32");
     l.weight_bytes = s.weight_bytes;
     l.kv_bytes = s.kv_bytes;
-    l.workspace_bytes = s.workspace_bytes;
+    l.workspace_bytes = s.workspace_bytes + (i->can_embed ? WRK_PROTOS_BYTES : 0);
     l.max_seqs = w->model.max_seqs;
     l.threads = s.n_threads;
     return send_loaded(w, &l, err);
@@ -322,6 +329,7 @@ static const struct wrk_cmd {
     {IPC__FRAME__BODY_LOAD, "Load", HELLOD, on_load},
     {IPC__FRAME__BODY_GENERATE, "Generate", READY | BUSY, on_task},
     {IPC__FRAME__BODY_EMBED, "Embed", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_DECIDE, "Decide", READY | BUSY, on_task},
     {IPC__FRAME__BODY_TOKENIZE, "Tokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_ECHO, "Echo", HELLOD | READY | BUSY, on_echo},

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "be_cpu_blas.h"
+#include "be_cpu_tower.h"
 
 /* best first */
 static const struct be_cpu_kern *const levels[] = {
@@ -242,4 +243,11 @@ const struct be_ops be_cpu_ops = {
     .scale = be_cpu_scale,
     .pool = be_cpu_pool_op,
     .argmax = be_cpu_argmax,
+    .act = be_cpu_act,
+    .glu = be_cpu_glu,
+    .affine = be_cpu_affine,
+    .rope2d = be_cpu_rope2d,
+    .unfold = be_cpu_unfold,
+    .conv1d = be_cpu_conv1d,
+    .attention_local = be_cpu_attention_local,
 };

@@ -200,6 +200,13 @@ OP(softcap)
 OP(scale)
 OP(pool)
 OP(argmax)
+OP(act)
+OP(glu)
+OP(affine)
+OP(rope2d)
+OP(unfold)
+OP(conv1d)
+OP(attention_local)
 #undef OP
 
 static enum rc sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
@@ -243,6 +250,13 @@ const struct be_ops be_fail_ops = {
     .scale = scale,
     .pool = pool,
     .argmax = argmax,
+    .act = act,
+    .glu = glu,
+    .affine = affine,
+    .rope2d = rope2d,
+    .unfold = unfold,
+    .conv1d = conv1d,
+    .attention_local = attention_local,
     .sample = sample,
     .kstats = kstats,
 };

@@ -320,7 +320,8 @@ static enum rc pass(struct mdl *m, struct bert *b, uint32_t n_seqs, const int32_
     if ((rc = embed(m, b, ids, n, err)) != RC_OK)
         return rc;
     for (l = 0; l < b->n_layers; l++) {
-        if ((rc = layer(m, b, &b->layer[l], n, n_seqs, err)) != RC_OK)
+        if ((rc = mdl_encode_stopped(m, err)) != RC_OK ||
+            (rc = layer(m, b, &b->layer[l], n, n_seqs, err)) != RC_OK)
             return rc;
         if (m->trace)
             m->trace(m->trace_user, l, b->x, n);
@@ -415,6 +416,7 @@ const struct mdl_family mdl_bert = {
     .name = "bert",
     .hf_archs = hf_archs,
     .gguf_archs = gguf_archs,
+    .recipe = "bert-f32-sbert-v1",
     .config = mdl_bert_config,
     .plan = plan,
     .fit = fit,

@@ -1,30 +1,16 @@
-/* mdl_bert.h - private to models/bert: numbers and weights of a BERT encoder and
- * what its sentence-transformers side files say. Facts: docs/models/bert.md. */
+/* mdl_bert.h - private to models/bert: numbers and weights of a BERT encoder.
+ * Facts: docs/models/bert.md. */
 #ifndef INFERD_MDL_BERT_H
 #define INFERD_MDL_BERT_H
 
 #include "mdl_impl.h"
+#include "mdl_sbert.h"
 
 #define BERT_MAX_LAYERS 128
-#define BERT_MAX_PROMPTS 64
-#define BERT_MAX_POOLS 6
 
 struct bert_layer {
     struct be_weight *q_w, *q_b, *k_w, *k_b, *v_w, *v_b, *o_w, *o_b;
     struct be_weight *ln1_w, *ln1_b, *up_w, *up_b, *down_w, *down_b, *ln2_w, *ln2_b;
-};
-
-/* Side files: how token vectors become one vector, and words put in front. */
-struct bert_sbert {
-    uint32_t n_pools;
-    enum be_pool pools[BERT_MAX_POOLS]; /* in the order their vectors are joined */
-    bool normalize;
-    uint32_t max_seq; /* 0 = not said */
-    size_t n_prompts;
-    struct {
-        char *name, *text;
-    } prompts[BERT_MAX_PROMPTS];
-    int default_prompt; /* index or -1 */
 };
 
 struct bert {
@@ -45,11 +31,6 @@ struct bert {
 };
 
 enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
-enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
-void mdl_sbert_deinit(struct bert_sbert *st);
-/* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
-enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
-                         struct rc_err *err);
 enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
                               const char *task_type, bool truncate, bool *truncated,
                               struct mdl_ids *out, struct rc_err *err);

@@ -132,6 +132,7 @@ static enum rc read_modules(struct bert_sbert *st, int root_fd, bool *include_pr
     }
     if (rc != RC_OK)
         return rc;
+    st->listed = true;
     list = json_loadb(text, n, 0, &je);
     free(text);
     if (!json_is_array(list)) {

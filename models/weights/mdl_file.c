@@ -518,6 +518,17 @@ void mdl_file_drop(const struct mdl_file *f, const struct mdl_tensor *t)
         madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
+bool mdl_file_map(const struct mdl_file *f, size_t i, const char **name, const uint8_t **data,
+                  size_t *n_bytes)
+{
+    if (i >= f->n_maps)
+        return false;
+    *name = f->maps[i].name;
+    *data = f->maps[i].p;
+    *n_bytes = f->maps[i].n_bytes;
+    return true;
+}
+
 enum rc mdl_file_guard(const struct mdl_file *f, struct rc_err *err)
 {
     struct stat st;

@@ -72,6 +72,10 @@ enum rc mdl_file_ints(const struct mdl_file *f, const char *name, uint64_t n, in
                       int32_t *out, struct rc_err *err);
 /* Total bytes of tensor data. */
 uint64_t mdl_file_bytes(const struct mdl_file *f);
+/* The i-th file behind the model, whole, in the order they were opened; false when there are not
+ * that many. name is what it is called below the root. */
+bool mdl_file_map(const struct mdl_file *f, size_t i, const char **name, const uint8_t **data,
+                  size_t *n_bytes);
 /* Tells the kernel the bytes of this tensor will not be read again (its weight
  * was repacked). */
 void mdl_file_drop(const struct mdl_file *f, const struct mdl_tensor *t);

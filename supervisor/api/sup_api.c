@@ -26,6 +26,7 @@ CALL(chat, sup_chat_ops)
 CALL(responses, sup_responses_ops)
 CALL(completions, sup_completions_ops)
 CALL(embed, sup_embed_ops)
+CALL(decisions, sup_decisions_ops)
 CALL(tokenize, sup_tokenize_ops)
 CALL(detokenize, sup_detokenize_ops)
 CALL(echo, sup_echo_ops)
@@ -44,7 +45,7 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/v1/chat/completions", chat, "chat"},
     {"POST", "/v1/responses", responses, "responses"},
     {"POST", "/v1/completions", completions, "completions"},
-    {"POST", "/v1/embeddings", embed, "embed"},
+    {"POST", "/v1/embeddings", embed, "embed", true},
 
     {"GET", "/ai/v1/models", sup_models_full, "models"},
     {"GET", "/ai/v1/models/*", sup_models_get, "models"},
@@ -54,8 +55,9 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/generate", chat, "chat"},
     {"POST", "/ai/v1/responses", responses, "responses"},
     {"POST", "/ai/v1/completions", completions, "completions"},
-    {"POST", "/ai/v1/embed", embed, "embed"},
-    {"POST", "/ai/v1/embeddings", embed, "embed"},
+    {"POST", "/ai/v1/embed", embed, "embed", true},
+    {"POST", "/ai/v1/embeddings", embed, "embed", true},
+    {"POST", "/ai/v1/decisions", decisions, "decisions"},
     {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
     {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
     {"POST", "/ai/v1/echo", echo, "echo"},

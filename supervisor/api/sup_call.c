@@ -18,10 +18,15 @@
 #include "sup_fleet.h"
 #include "sup_front.h"
 #include "sup_http.h"
+#include "sup_media.h"
+#include "sup_metrics.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
 #define TIMEOUT_MAX_MS 86400000
+/* largest bodies and sets of files that calls may hold together while they wait */
+#define BODIES_HELD 16
+#define MEDIA_HELD 4
 
 struct sup_blk {
     struct sup_blk *next;
@@ -60,6 +65,18 @@ static void free_mem(struct sup_call *c, const struct sup_blk *keep)
     }
 }
 
+static void hold(struct sup_call *c, uint64_t n)
+{
+    struct sup_front *front = c->front;
+
+    if (n == c->held_bytes)
+        return;
+    front->held_bytes += n - c->held_bytes;
+    c->held_bytes = n;
+    sup_series_set(sup_series(front->metrics, SUP_M_HELD_BYTES, NULL, NULL),
+                   (double)front->held_bytes);
+}
+
 static void on_timer_closed(uv_handle_t *h)
 {
     free(h->data);
@@ -72,8 +89,10 @@ static void destroy(struct sup_call *c)
         c->ops->deinit(c);
     json_decref(c->body);
     c->body = NULL;
+    sup_api_frame_deinit(&c->frame);
     free_mem(c, NULL);
     free(c->parts);
+    hold(c, 0);
     if (c->counted)
         c->front->active--;
     if (c->timer_used)
@@ -342,6 +361,24 @@ static void no_memory(struct sup_fail *f)
     sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
 }
 
+bool sup_call_hold(struct sup_call *c, uint64_t n, struct sup_fail *f)
+{
+    const struct sup_conf *conf = c->front->conf;
+    const uint64_t max = BODIES_HELD * conf->max_body_bytes + MEDIA_HELD * conf->max_media_bytes;
+
+    if (n > max || c->front->held_bytes > max - n) {
+        sup_fail_set(
+            f, SUP_E_MODEL_RESOURCE_BUSY, "",
+            "files and bodies of %llu bytes are in work, this request's %llu would be over "
+            "the limit of %llu: try again later",
+            (unsigned long long)c->front->held_bytes, (unsigned long long)n,
+            (unsigned long long)max);
+        return false;
+    }
+    hold(c, c->held_bytes + n);
+    return true;
+}
+
 bool sup_call_parts(struct sup_call *c, uint32_t n, struct sup_fail *f)
 {
     struct sup_part *parts = calloc(n, sizeof(*parts));
@@ -422,6 +459,9 @@ static bool can_do(struct sup_call *c, const Ipc__Loaded *m, struct sup_fail *f)
     c->known = true;
     c->can_call_tools = m->can_call_tools;
     c->can_think = m->can_think;
+    c->can_embed_image = m->can_embed_image;
+    c->can_embed_sound = m->can_embed_sound;
+    c->can_embed_groups = m->can_embed_groups;
     if ((c->ops->need == SUP_NEED_GENERATE || c->ops->need == SUP_NEED_CHAT) && !m->can_generate)
         lacks = "does not generate text";
     else if (c->ops->need == SUP_NEED_CHAT && !m->has_chat_template)
@@ -441,6 +481,17 @@ static void not_found(struct sup_call *c, struct sup_fail *f)
 
 static void on_rescan(void *user);
 
+/* The body's tree, or its files, outlive the handler. */
+static bool keep_body(struct sup_call *c, struct sup_fail *f)
+{
+    if (!sup_call_hold(c, c->n_body, f))
+        return false;
+    if (sup_api_frame_own(&c->frame))
+        return true;
+    no_memory(f);
+    return false;
+}
+
 /* With the body read and the model named: find it, check all fields, start. */
 static bool go(struct sup_call *c, struct sup_fail *f)
 {
@@ -458,6 +509,8 @@ static bool go(struct sup_call *c, struct sup_fail *f)
             not_found(c, f);
             return false;
         }
+        if (!keep_body(c, f))
+            return false;
         /* it may have been put there a moment ago */
         c->rescanned = c->waiting = true;
         sup_fleet_rescan(c->front->fleet, on_rescan, c);
@@ -477,6 +530,7 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     free_mem(c, keep);
     json_decref(c->body);
     c->body = NULL;
+    sup_api_frame_deinit(&c->frame);
     return ok;
 }
 
@@ -492,13 +546,20 @@ static void on_rescan(void *user)
     leave(c);
 }
 
-static bool read_json(struct sup_call *c, uint64_t *timeout_ms, struct sup_fail *f)
+static bool read_json(struct sup_call *c, bool framed, uint64_t *timeout_ms, struct sup_fail *f)
 {
     struct sup_val v[ALL_N];
     const char *body;
     size_t n;
 
     body = sup_req_body(c->req, &n);
+    c->n_body = n;
+    if (framed) {
+        if (!sup_api_frame_read(&c->frame, body, n, f))
+            return false;
+        body = c->frame.meta;
+        n = c->frame.n_meta;
+    }
     if (!(c->body = sup_body_parse(body, n, f)))
         return false;
     if (!sup_fields_read(all_fields, ALL_N, c->body, "", v, f))
@@ -525,15 +586,24 @@ static bool read_raw(struct sup_call *c, struct sup_fail *f)
 static bool prepare(struct sup_call *c, struct sup_fail *f)
 {
     const char *type = sup_req_header(c->req, "content-type");
+    char plain[SUP_MIME_BYTES] = "";
     uint64_t timeout_ms = 0;
+    bool framed =
+        type && sup_mime_plain(type, strlen(type), plain) && strcmp(plain, SUP_FRAME_TYPE) == 0;
 
+    if (framed && !c->ops->frames) {
+        sup_fail_set(f, SUP_E_UNSUPPORTED_MEDIA_TYPE, "Content-Type",
+                     "header 'Content-Type': this endpoint takes no attachments, expected "
+                     "application/json");
+        return false;
+    }
     if (type && strncasecmp(type, "multipart/", 10) == 0) {
         sup_fail_set(f, SUP_E_UNSUPPORTED_MEDIA_TYPE, "Content-Type",
                      "header 'Content-Type': multipart bodies are not accepted, expected "
                      "application/json");
         return false;
     }
-    if (!(c->ops->raw_body ? read_raw(c, f) : read_json(c, &timeout_ms, f)))
+    if (!(c->ops->raw_body ? read_raw(c, f) : read_json(c, framed, &timeout_ms, f)))
         return false;
     if (!set_deadline(c, timeout_ms, f))
         return false;

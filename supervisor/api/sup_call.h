@@ -21,6 +21,7 @@
 #include <uv.h>
 
 #include "inferd.pb-c.h"
+#include "sup_api_frame.h"
 #include "sup_fields.h"
 #include "sup_json.h"
 #include "sup_status.h"
@@ -36,6 +37,7 @@ struct sup_call_ops {
     size_t size; /* of the endpoint's object */
     enum sup_need need;
     bool raw_body; /* the body is not JSON; the model is named in query or header */
+    bool frames;   /* the body may come with attachments (sup_api_frame.h) */
     const struct sup_field *fields;
     size_t n_fields; /* at most SUP_FIELDS_MAX */
     /* Checks the values, builds frames, submits them. false: *f says why. */
@@ -68,6 +70,8 @@ struct sup_call {
     /* facts of the model, 0 when not known yet */
     uint32_t vocab_size, embed_dim, ctx_tokens;
     bool known, can_call_tools, can_think; /* known: the others are facts */
+    bool can_embed_image, can_embed_sound, can_embed_groups;
+    struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
     struct sup_part *parts;
     uint32_t n_parts, n_left;
@@ -77,6 +81,8 @@ struct sup_call {
     struct sup_blk *mem;
     uint32_t depth;
     bool waiting, rescanned, streaming, paused, wrote, counted, timer_used;
+    size_t n_body;
+    uint64_t held_bytes; /* of front->held_bytes */
     uv_timer_t timer;
 };
 
@@ -87,6 +93,10 @@ void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup
  * asked for it; NULL = none left. */
 void *sup_call_alloc(struct sup_call *c, size_t n_bytes);
 char *sup_call_strdup(struct sup_call *c, const char *s);
+
+/* n bytes of files stay in memory until the call ends: against what all calls together
+ * may hold. false: *f, to be tried again. */
+bool sup_call_hold(struct sup_call *c, uint64_t n_bytes, struct sup_fail *f);
 
 /* Before the first submit. false: *f. */
 bool sup_call_parts(struct sup_call *c, uint32_t n, struct sup_fail *f);

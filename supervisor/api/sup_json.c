@@ -278,6 +278,22 @@ void sup_json_f32(struct sup_json *o, float v)
     sup_json_put(o, p, (size_t)(end - p));
 }
 
+void sup_json_f64(struct sup_json *o, double v)
+{
+    char s[32];
+
+    if (!isfinite(v)) {
+        sup_json_str(o, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(s, sizeof(s), "%.*g", digits, v);
+        if (strtod(s, NULL) == v)
+            break;
+    }
+    sup_json_str(o, s);
+}
+
 void sup_json_base64(struct sup_json *o, const void *bytes, size_t n)
 {
     static const char abc[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -38,6 +38,8 @@ void sup_json_quoted(struct sup_json *o, const char *s);
 void sup_json_u64(struct sup_json *o, uint64_t v);
 /* Up to 9 significant digits: reads back as the same float. Not finite: null. */
 void sup_json_f32(struct sup_json *o, float v);
+/* As few digits as read back as the same number. Not finite: null. */
+void sup_json_f64(struct sup_json *o, double v);
 /* Standard alphabet with padding, no line breaks. */
 void sup_json_base64(struct sup_json *o, const void *bytes, size_t n_bytes);
 

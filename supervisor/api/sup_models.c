@@ -54,7 +54,14 @@ static void caps_json(const Ipc__Loaded *m, struct sup_json *o)
         sup_json_str(o, sep);
         sup_json_str(o, "\"embeddings\"");
     }
-    sup_json_str(o, "],\"inputs\":[\"text\"]");
+    if (m->can_embed_groups)
+        sup_json_str(o, ",\"embedding_groups\"");
+    sup_json_str(o, "],\"inputs\":[\"text\"");
+    if (m->can_embed_image)
+        sup_json_str(o, ",\"image\"");
+    if (m->can_embed_sound)
+        sup_json_str(o, ",\"audio\"");
+    sup_json_str(o, "]");
 }
 
 static void info_json(const Ipc__Loaded *m, struct sup_json *o)
@@ -70,6 +77,10 @@ static void info_json(const Ipc__Loaded *m, struct sup_json *o)
                  "\"n_params\":%llu,\"weight_bytes\":%llu",
                  m->ctx_tokens, m->train_ctx_tokens, m->embed_dim, m->vocab_size,
                  (unsigned long long)m->n_params, (unsigned long long)m->weight_bytes);
+    if (*m->model_identity) {
+        sup_json_str(o, ",\"model_identity\":");
+        sup_json_quoted(o, m->model_identity);
+    }
     if (*m->note) {
         sup_json_str(o, ",\"note\":");
         sup_json_quoted(o, m->note);

@@ -96,6 +96,8 @@ bool sup_fail_no_memory(struct sup_fail *f)
 void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms, bool loading)
 {
     f->code = code_of(err->code, loading);
+    if (err->code == RC_CONFLICT && strcmp(err->what, "model_identity") == 0)
+        f->code = SUP_E_MODEL_IDENTITY_MISMATCH;
     f->retry_ms = codes[f->code].http < 500 ? 0 : retry_ms;
     f->err = *err;
     if (!f->err.msg[0])

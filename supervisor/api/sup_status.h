@@ -22,7 +22,9 @@ struct sup_json;
     X(INVALID_MODEL, "INVALID_MODEL", 400, "invalid_request_error", "", 0)                        \
     X(UNSUPPORTED_FEATURE, "UNSUPPORTED_FEATURE", 400, "invalid_request_error", "", 0)            \
     X(MODEL_NOT_FOUND, "MODEL_NOT_FOUND", 404, "invalid_request_error", "", 0)                    \
+    X(CONTENT_NOT_ALLOWED, "CONTENT_NOT_ALLOWED", 403, "invalid_request_error", "", 0)            \
     X(CONFLICT, "CONFLICT", 409, "conflict_error", "", 0)                                         \
+    X(MODEL_IDENTITY_MISMATCH, "MODEL_IDENTITY_MISMATCH", 409, "conflict_error", "", 0)           \
     X(CONTENT_TOO_LARGE, "CONTENT_TOO_LARGE", 413, "invalid_request_error", "", 0)                \
     X(UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", 415, "invalid_request_error", "", 0)      \
     X(MODEL_LOAD_FAILED, "MODEL_LOAD_FAILED", 500, "server_error", "", 0)                         \

@@ -86,6 +86,7 @@ static enum rc option(struct sup_args *a, int argc, char **argv, int *used, stru
     value = eq ? eq + 1 : argv[1];
     *used = eq ? 1 : 2;
     a->v[i].text = value;
+    a->given[a->n_given++] = (struct sup_given){i, value};
     return o->kind == SUP_O_TEXT ? RC_OK : number(a, i, value, err);
 }
 
@@ -101,7 +102,9 @@ enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, 
     a->argc = argc;
     a->argv = argv;
     *help = false;
-    if (!(a->pos = calloc((size_t)argc + 1, sizeof(*a->pos))))
+    a->pos = calloc((size_t)argc + 1, sizeof(*a->pos));
+    a->given = calloc((size_t)argc + 1, sizeof(*a->given));
+    if (!a->pos || !a->given)
         return rc_fail(err, RC_NOMEM, "out of memory");
     for (int i = 0; i < argc; i++) {
         if (!plain && strcmp(argv[i], "--") == 0) {
@@ -121,6 +124,7 @@ enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, 
                                 argv[i]);
         } else {
             a->pos[a->n_pos++] = argv[i];
+            a->given[a->n_given++] = (struct sup_given){-1, argv[i]};
         }
     }
     if (a->n_pos < cmd->min_pos)
@@ -136,8 +140,10 @@ enum rc sup_args_parse(struct sup_args *a, const struct sup_cmd *cmd, int argc, 
 void sup_args_deinit(struct sup_args *a)
 {
     free(a->pos);
+    free(a->given);
     a->pos = NULL;
-    a->n_pos = 0;
+    a->given = NULL;
+    a->n_pos = a->n_given = 0;
 }
 
 const char *sup_env(char *const *envp, const char *name)

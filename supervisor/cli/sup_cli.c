@@ -35,14 +35,44 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd chat gemma-3-270m --models-dir ./models\n"
      "  echo 'Name three colours.' | inferd chat gemma-3-270m --max-tokens 32\n",
      sup_opts_chat, 0, 1, sup_cmd_chat, NULL},
-    {"embed", "MODEL [TEXT...]", "turn texts into vectors",
-     "One vector for each TEXT, one line each; without TEXT, for each line of stdin. MODEL may be\n"
-     "a part of a name. With --similarity, prints how alike each pair of texts is instead\n"
-     "(cosine, -1 to 1).",
+    {"embed", "MODEL [TEXT...]", "turn texts, pictures and sounds into vectors",
+     "One vector for each TEXT, picture and sound, one line each in the order of the command line;\n"
+     "without any, for each line of stdin. With --group, one vector for all of them together.\n"
+     "MODEL may be a part of a name. With --similarity, prints how alike each pair is instead\n"
+     "(cosine, -1 to 1). Exit status 1 when the server or a file says no, 2 for a wrong command\n"
+     "line.",
      "  inferd embed all-MiniLM-L6-v2 'a text' --json\n"
      "  inferd embed all-MiniLM-L6-v2 --similarity 'a cat' 'a kitten' 'a car'\n"
-     "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n",
+     "  inferd embed all-MiniLM-L6-v2 < lines.txt > vectors.txt\n"
+     "  inferd embed embeddinggemma2 --group --title 'Account recovery' --dimensions 256 \\\n"
+     "    --text 'Reset a forgotten password.' --image reset.png\n"
+     "  inferd embed embeddinggemma2 --task-type RETRIEVAL_QUERY 'How do I regain access?'\n",
      sup_opts_embed, 1, SUP_POS_MAX, sup_cmd_embed, NULL},
+    {"decisions", "", "answer questions about texts by similarity",
+     "Sends the request in FILE (the body of POST /ai/v1/decisions; '-' is stdin) to a running\n"
+     "server and prints the answers: what was decided, or why not, and every similarity.\n"
+     "\n"
+     "With --scores LABELLED, prints what 'inferd calibrate' takes instead: the request has one\n"
+     "question, LABELLED one JSON object a line, {\"input\": TEXT, \"labels\": [VALUE...]} and, if "
+     "you\n"
+     "choose it yourself, \"split\": fit, validation or holdout (else 40, 20 and 40 of a hundred, "
+     "by\n"
+     "the hash of the text).",
+     "  inferd decisions --request route.json\n"
+     "  inferd decisions --request route.json --json | jq .answers\n"
+     "  inferd decisions --request route.json --scores labelled.jsonl > scores.jsonl\n",
+     sup_opts_decisions, 0, 0, sup_cmd_decisions, NULL},
+    {"calibrate", "SCORES OUT", "fit and qualify thresholds of decisions",
+     "Fits thresholds on the samples of split fit, checks them on validation and qualifies them "
+     "on\n"
+     "holdout. If all targets are met, writes the artifact OUT (MODEL/calibrations/ID.json, which\n"
+     "requests then name as calibration_id); else writes nothing, says what was not met and ends\n"
+     "with status 1. Needs 30 fit, 30 validation and 100 holdout samples, of several labels also "
+     "30\n"
+     "holdout samples with and 30 without each.",
+     "  inferd calibrate scores.jsonl models/all-MiniLM-L6-v2/calibrations/support_v1.json\n"
+     "  inferd calibrate scores.jsonl out.json --precision 0.95 --minimum-coverage 0.5\n",
+     sup_opts_calibrate, 2, 2, sup_cmd_calibrate, NULL},
     {"list", "", "show the server's models",
      "Every model below the server's models folder, whether it is loaded, and why not.",
      "  inferd list\n  inferd list --json\n", sup_opts_list, 0, 0, sup_cmd_list, NULL},

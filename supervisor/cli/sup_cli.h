@@ -39,6 +39,12 @@ struct sup_opt {
 
 struct sup_cmd;
 
+/* A value as it came: options that may be repeated, and arguments between them. */
+struct sup_given {
+    int opt; /* index in cmd->opts; -1 = an argument */
+    const char *text;
+};
+
 /* One parsed command line. Strings are borrowed from argv. */
 struct sup_args {
     const struct sup_cmd *cmd;
@@ -52,6 +58,8 @@ struct sup_args {
     } v[SUP_OPTS_MAX]; /* as in cmd->opts */
     const char **pos;
     int n_pos;
+    struct sup_given *given; /* in the order of the words */
+    int n_given;
 };
 
 struct sup_cmd {
@@ -95,6 +103,8 @@ bool sup_cli_interrupted(bool clear);
 int sup_cmd_serve(const struct sup_args *a);
 int sup_cmd_chat(const struct sup_args *a);
 int sup_cmd_embed(const struct sup_args *a);
+int sup_cmd_decisions(const struct sup_args *a);
+int sup_cmd_calibrate(const struct sup_args *a);
 int sup_cmd_list(const struct sup_args *a);
 int sup_cmd_load(const struct sup_args *a);
 int sup_cmd_unload(const struct sup_args *a);
@@ -103,7 +113,8 @@ int sup_cmd_bench(const struct sup_args *a);
 int sup_cmd_verify(const struct sup_args *a);
 int sup_cmd_version(const struct sup_args *a);
 int sup_cmd_help_run(const struct sup_args *a);
-extern const struct sup_opt sup_opts_chat[], sup_opts_embed[], sup_opts_list[], sup_opts_load[],
-    sup_opts_bench[], sup_opts_verify[], sup_opts_version[], sup_opts_help[];
+extern const struct sup_opt sup_opts_chat[], sup_opts_embed[], sup_opts_decisions[],
+    sup_opts_calibrate[], sup_opts_list[], sup_opts_load[], sup_opts_bench[], sup_opts_verify[],
+    sup_opts_version[], sup_opts_help[];
 
 #endif

@@ -38,6 +38,7 @@ static const struct {
     {IPC__FRAME__BODY_DELTA, "Delta", 0, TASKS},
     {IPC__FRAME__BODY_DONE, "Done", 0, TASKS},
     {IPC__FRAME__BODY_VECTORS, "Vectors", 0, TASKS},
+    {IPC__FRAME__BODY_DECIDED, "Decided", 0, TASKS},
     {IPC__FRAME__BODY_TOKENS, "Tokens", 0, TASKS},
     {IPC__FRAME__BODY_TEXT, "Text", 0, TASKS},
     {IPC__FRAME__BODY_ECHOED, "Echoed", 0, TASKS},
@@ -58,6 +59,14 @@ static bool text_ok(const char *s, size_t max)
     return n <= max && ipc_utf8_valid(s, n);
 }
 
+/* "", or 64 digits as clients compare and pin them. */
+static bool identity_ok(const char *s)
+{
+    size_t n = strspn(s, "0123456789abcdef");
+
+    return s[n] == '\0' && (n == 0 || n == 64);
+}
+
 static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
 {
     if (!text_ok(l->family, NAME_MAX_BYTES) || !text_ok(l->arch, NAME_MAX_BYTES) ||
@@ -66,6 +75,8 @@ static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
         !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
         !text_ok(l->note, PROMPT_MAX_BYTES))
         return bad(err, "Loaded: a name is too long or not UTF-8");
+    if (!identity_ok(l->model_identity))
+        return bad(err, "Loaded: an identity of other than 64 hexadecimal digits");
     if (l->vocab_size == 0 || l->vocab_size > VOCAB_MAX)
         return rc_fail(err, RC_FORMAT, "Loaded: vocab_size %u", l->vocab_size);
     if (l->embed_dim > DIM_MAX || (l->can_embed && l->embed_dim == 0))
@@ -134,6 +145,15 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
         a->n = (uint32_t)q->embed->n_inputs;
+    } else if (q->body_case == IPC__FRAME__BODY_DECIDE) {
+        const Ipc__Decide *d = q->decide;
+
+        a->n = (uint32_t)d->n_inputs;
+        a->dimensions = d->dimensions;
+        for (size_t i = 0; i < d->n_questions && i < IPC_DECIDE_QUESTIONS; i++) {
+            a->n_choices[a->n_questions] = (uint8_t)d->questions[i]->n_choices;
+            a->multi[a->n_questions++] = d->questions[i]->kind == 2;
+        }
     } else if (q->body_case == IPC__FRAME__BODY_ECHO) {
         a->n_bytes = q->echo->data.len;
     }
@@ -269,6 +289,24 @@ static bool floats_finite(const uint8_t *p, size_t n)
     return !bad_bits;
 }
 
+/* Where an input may fail, as clients are told. */
+static bool stage_ok(const char *s)
+{
+    static const char *const stages[] = {"",
+                                         "image_decode",
+                                         "audio_decode",
+                                         "text_inference",
+                                         "image_inference",
+                                         "audio_inference",
+                                         "model_admission",
+                                         "inference"};
+
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+        if (strcmp(s, stages[i]) == 0)
+            return true;
+    return false;
+}
+
 static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, struct rc_err *err)
 {
     if (v->n != a->n)
@@ -277,16 +315,87 @@ static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, s
         return rc_fail(err, RC_FORMAT, "Vectors: dim %u", v->dim);
     if ((uint64_t)v->n * v->dim * 4 != v->data.len)
         return rc_fail(err, RC_FORMAT, "Vectors: %zu bytes for %u x %u", v->data.len, v->n, v->dim);
-    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n))
+    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n) ||
+        (v->n_n_media_tokens && v->n_n_media_tokens != v->n))
         return bad(err, "Vectors: a per-input list has another length");
     if (v->n_errors > v->n)
         return bad(err, "Vectors: more errors than inputs");
     for (size_t i = 0; i < v->n_errors; i++)
         if (v->errors[i]->index >= v->n || !v->errors[i]->error)
             return bad(err, "Vectors: an error names no input");
+    for (size_t i = 0; i < v->n_errors; i++)
+        if (!stage_ok(v->errors[i]->stage))
+            return bad(err, "Vectors: an error of no known stage");
+    if (!identity_ok(v->model_identity))
+        return bad(err, "Vectors: an identity of other than 64 hexadecimal digits");
     if (!floats_finite(v->data.data, v->data.len / 4))
         return bad(err, "Vectors: a value is not finite");
     return RC_OK;
+}
+
+static bool hex_ok(const char *s)
+{
+    return strspn(s, "0123456789abcdef") == 64 && s[64] == '\0';
+}
+
+static bool within(double v, double least, double most)
+{
+    return v >= least && v <= most; /* false for NaN */
+}
+
+static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bool multi,
+                             struct rc_err *err)
+{
+    bool selected = v->status == 1, abstained = v->status == 3;
+
+    if (v->n_similarities != n_choices)
+        return rc_fail(err, RC_FORMAT, "Decided: %zu similarities for %u choices",
+                       v->n_similarities, n_choices);
+    for (size_t i = 0; i < v->n_similarities; i++)
+        if (!within(v->similarities[i], -1, 1))
+            return bad(err, "Decided: a similarity is outside -1 to 1");
+    if (!within(v->margin, 0, 2))
+        return bad(err, "Decided: a margin is outside 0 to 2");
+    if (v->status < 1 || v->status > 3 || (v->status == 2 && !multi) ||
+        (v->reason != 0) != abstained || v->reason > 3 || (multi && abstained && v->reason != 3))
+        return rc_fail(err, RC_FORMAT, "Decided: status %u for reason %u", v->status, v->reason);
+    if ((v->n_chosen > 0) != selected || v->n_chosen > (multi ? n_choices : 1))
+        return rc_fail(err, RC_FORMAT, "Decided: %zu choices selected, status %u", v->n_chosen,
+                       v->status);
+    for (size_t i = 0; i < v->n_chosen; i++)
+        if (v->chosen[i] >= n_choices || (i > 0 && v->chosen[i] <= v->chosen[i - 1]))
+            return bad(err, "Decided: a choice is out of range or order");
+    return RC_OK;
+}
+
+static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d, struct rc_err *err)
+{
+    enum rc rc = RC_OK;
+
+    if (d->n_questions != a->n_questions || d->n_answers != (size_t)a->n * a->n_questions)
+        return rc_fail(err, RC_FORMAT, "Decided: %zu answers to %zu questions, asked were %u of %u",
+                       d->n_answers, d->n_questions, a->n, a->n_questions);
+    if ((d->model_identity[0] && !hex_ok(d->model_identity)) ||
+        (strcmp(d->task_type, "CLUSTERING") != 0 && strcmp(d->task_type, "CLASSIFICATION") != 0))
+        return bad(err, "Decided: the model's identity or the task type is none");
+    if (d->dimensions == 0 || d->dimensions > DIM_MAX ||
+        (a->dimensions && d->dimensions != a->dimensions))
+        return rc_fail(err, RC_FORMAT, "Decided: dimensions %u", d->dimensions);
+    for (uint32_t i = 0; i < a->n_questions; i++) {
+        const Ipc__DecidedQuestion *q = d->questions[i];
+
+        if (!hex_ok(q->prototype_set_hash))
+            return bad(err, "Decided: a hash of prototypes is none");
+        if (q->n_thresholds != (a->multi[i] ? a->n_choices[i] : 0))
+            return bad(err, "Decided: thresholds are missing or too many");
+        for (size_t k = 0; k < q->n_thresholds; k++)
+            if (!within(q->thresholds[k], -1, 1))
+                return bad(err, "Decided: a threshold is outside -1 to 1");
+    }
+    for (size_t i = 0; i < d->n_answers && rc == RC_OK; i++)
+        rc = check_verdict(d->answers[i], a->n_choices[i % a->n_questions],
+                           a->multi[i % a->n_questions], err);
+    return rc;
 }
 
 static enum rc check_tokens(const Ipc__Tokens *t, uint32_t vocab, struct rc_err *err)
@@ -309,6 +418,7 @@ static const struct {
     {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DELTA, false},
     {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DONE, true},
     {IPC__FRAME__BODY_EMBED, IPC__FRAME__BODY_VECTORS, true},
+    {IPC__FRAME__BODY_DECIDE, IPC__FRAME__BODY_DECIDED, true},
     {IPC__FRAME__BODY_TOKENIZE, IPC__FRAME__BODY_TOKENS, true},
     {IPC__FRAME__BODY_DETOKENIZE, IPC__FRAME__BODY_TEXT, true},
     {IPC__FRAME__BODY_ECHO, IPC__FRAME__BODY_ECHOED, true},
@@ -334,6 +444,8 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
             return check_done(a, f->done, model, err);
         case IPC__FRAME__BODY_VECTORS:
             return check_vectors(a, f->vectors, err);
+        case IPC__FRAME__BODY_DECIDED:
+            return check_decided(a, f->decided, err);
         case IPC__FRAME__BODY_TOKENS:
             return check_tokens(f->tokens, vocab, err);
         case IPC__FRAME__BODY_TEXT:

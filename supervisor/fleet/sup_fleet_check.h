@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "inferd.pb-c.h"
+#include "ipc.h"
 #include "rc.h"
 
 /* States of a worker process, as bits. */
@@ -40,6 +41,10 @@ struct sup_asked {
     bool logprobs, echo, tools, stream, cached; /* cached: may use the prompt cache */
     uint64_t n_prompt;                          /* tokens of the prompt, at most */
     uint64_t answer_bytes; /* packed bytes of the deltas seen so far; updated */
+    /* Decide; n = inputs */
+    uint32_t n_questions, dimensions;
+    uint8_t n_choices[IPC_DECIDE_QUESTIONS];
+    bool multi[IPC_DECIDE_QUESTIONS];
 };
 
 /* All but `finished`, which the caller allocates (zeroed) for a Generate. */

@@ -331,6 +331,16 @@ void fleet_cache_tick(struct sup_fleet *f);
 /* Adds to metrics what a worker told of its grammars; their memory goes to 0. */
 void worker_grammars(struct worker *w, const char *model, const Ipc__GrammarStats *s);
 void worker_grammars_none(struct worker *w, const char *model);
+/* --- sup_fleet_media.c: of a model that takes files. */
+void worker_media(struct worker *w, const char *model, const Ipc__Stats *s);
+void worker_media_none(struct worker *w, const char *model);
+
+/* ------------------------------------------------------ sup_fleet_decide.c */
+/* Counts the answers of a checked Decided. */
+void sup_fleet_decided(struct sup_metrics *m, const char *model, const Ipc__Decided *d);
+/* Adds to metrics what a worker told of its prototypes; their memory goes to 0. */
+void worker_protos(struct worker *w, const char *model, const Ipc__Stats *s);
+void worker_protos_none(struct worker *w, const char *model);
 
 /* -------------------------------------------------------- sup_fleet_task.c */
 void ticket_pump(struct slot *s); /* sends what may be sent */

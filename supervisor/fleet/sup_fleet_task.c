@@ -153,6 +153,10 @@ static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
             n += f->vectors->n_tokens[i];
         sup_series_add(s->m_embed, (double)n);
         break;
+    case IPC__FRAME__BODY_DECIDED:
+        sup_series_add(s->m_embed, (double)f->decided->input_tokens);
+        sup_fleet_decided(t->f->metrics, s->label, f->decided);
+        break;
     default:
         break;
     }

@@ -299,6 +299,8 @@ void worker_use_none(struct worker *w)
     if (w->loaded->can_generate)
         worker_cache_none(w);
     worker_grammars_none(w, model_of(w));
+    worker_media_none(w, model_of(w));
+    worker_protos_none(w, model_of(w));
     if (w->last_stats.spec_mode > 1)
         show_gain(w->f->metrics, model_of(w), false, 0);
 }
@@ -339,6 +341,9 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
         show_speculation(w, id, s);
     if (s->grammar)
         worker_grammars(w, id, s->grammar);
+    if (w->loaded && (w->loaded->can_embed_image || w->loaded->can_embed_sound))
+        worker_media(w, id, s);
+    worker_protos(w, id, s);
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;
     old->device_sampled = s->device_sampled;

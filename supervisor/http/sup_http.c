@@ -21,6 +21,7 @@
 
 #define ACCEPT_AT_ONCE 64 /* then others get their turn */
 #define BODIES_AT_ONCE 16 /* largest bodies that may be in memory together */
+#define FILES_AT_ONCE 2   /* the same, of those with files */
 
 uint64_t sup_now_us(void)
 {
@@ -174,6 +175,7 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
                      struct rc_err *err)
 {
     struct sup_http *h = calloc(1, sizeof(*h));
+    const uint64_t files = (conf->max_media_bytes + 2) / 3 * 4; /* in base64 */
 
     if (!h)
         return rc_fail(err, RC_NOMEM, "no memory for the HTTP server");
@@ -191,7 +193,10 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     }
     h->env = (struct sup_hp_env){.max_header_bytes = conf->max_header_bytes,
                                  .max_body_bytes = conf->max_body_bytes,
+                                 .max_file_bytes = files,
                                  .body_limit = conf->max_body_bytes * BODIES_AT_ONCE};
+    if (h->env.body_limit < FILES_AT_ONCE * (conf->max_body_bytes + files))
+        h->env.body_limit = FILES_AT_ONCE * (conf->max_body_bytes + files);
     h->listeners[0].fd = h->listeners[1].fd = -1;
     h->dirty_tail = &h->dirty;
     h->sweep_ms = sweep_every(conf);

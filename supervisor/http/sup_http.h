@@ -32,6 +32,7 @@ struct sup_route {
     const char *path;
     sup_handler fn;
     const char *route;
+    bool files; /* a body may hold max_media_bytes of files besides its max_body_bytes */
 };
 
 /* routes: array ended by {0}; borrowed. Listeners open in _start. */

@@ -176,6 +176,11 @@ static void on_head(struct sup_conn *c)
         return;
     }
     sup_route_find(c->h, r);
+    if (!sup_hp_body_may(&c->hp, &r->head,
+                         r->route < c->h->n_routes && c->h->routes[r->route].files)) {
+        sup_conn_fault(c, SUP_F_BODY_LONG, true);
+        return;
+    }
     origin = sup_head_get(&r->head, "origin");
     if (origin &&
         !sup_origin_ok(origin, sup_head_get(&r->head, "host"), c->h->conf->allowed_origins)) {

@@ -96,7 +96,7 @@ static int on_body(llhttp_t *ll, const char *at, size_t n)
 {
     struct sup_hp *p = ll->data;
 
-    if (n > p->env->max_body_bytes - p->body.n) {
+    if (n > p->max_body - p->body.n) {
         p->gate.fault = SUP_F_BODY_LONG;
         return HPE_USER;
     }
@@ -128,6 +128,7 @@ void sup_hp_init(struct sup_hp *p, struct sup_hp_env *env)
 {
     memset(p, 0, sizeof(*p));
     p->env = env;
+    p->max_body = env->max_body_bytes;
 }
 
 void sup_hp_deinit(struct sup_hp *p)
@@ -143,6 +144,13 @@ void sup_hp_reset(struct sup_hp *p)
     sup_hp_deinit(p);
     memset(&p->gate, 0, sizeof(p->gate));
     p->complete = p->head_done = false;
+    p->max_body = p->env->max_body_bytes;
+}
+
+bool sup_hp_body_may(struct sup_hp *p, const struct sup_head *head, bool files)
+{
+    p->max_body = p->env->max_body_bytes + (files ? p->env->max_file_bytes : 0);
+    return head->chunked || head->content_length <= p->max_body;
 }
 
 void sup_head_free(struct sup_head *h)
@@ -318,7 +326,7 @@ static enum sup_fault check_framing(struct sup_hp *p)
         return SUP_F_HOST;
     if (h->chunked != (n_coding == 1) || (!h->chunked && h->content_length != length))
         return SUP_F_PARSER;
-    if (length > p->env->max_body_bytes)
+    if (length > p->env->max_body_bytes + p->env->max_file_bytes)
         return SUP_F_BODY_LONG;
     return SUP_F_NONE;
 }
@@ -395,7 +403,7 @@ static enum sup_hp_event feed_head(struct sup_hp *p, const char *data, size_t n,
 
 static enum sup_hp_event feed_body(struct sup_hp *p, const char *data, size_t n, size_t *used)
 {
-    size_t k = sup_gate_scan(&p->gate, data, n, p->env->max_body_bytes);
+    size_t k = sup_gate_scan(&p->gate, data, n, p->max_body);
     enum sup_fault f = p->gate.fault;
 
     *used = k;

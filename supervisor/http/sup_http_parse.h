@@ -18,6 +18,7 @@
 struct sup_hp_env {
     size_t max_header_bytes;
     uint64_t max_body_bytes;
+    uint64_t max_file_bytes; /* more than that where a route takes files */
     uint64_t body_used, body_limit;
 };
 
@@ -58,6 +59,7 @@ struct sup_hp {
     struct sup_gate gate;
     struct sup_head head;
     uint32_t n_head, cap_head;
+    uint64_t max_body; /* of this message */
     struct sup_body body;
     bool complete, head_done;
 };
@@ -67,6 +69,9 @@ void sup_hp_init(struct sup_hp *p, struct sup_hp_env *env);
 void sup_hp_deinit(struct sup_hp *p);
 /* Ready for the next message. */
 void sup_hp_reset(struct sup_hp *p);
+/* With the head whole: the body may also hold files. Without it max_body_bytes is the
+ * limit; false: the length that was told is over it. */
+bool sup_hp_body_may(struct sup_hp *p, const struct sup_head *head, bool files);
 /* n may be 0 (asks whether a message without body is done). *used <= n. */
 enum sup_hp_event sup_hp_feed(struct sup_hp *p, const char *data, size_t n, size_t *used);
 enum sup_fault sup_hp_fault(const struct sup_hp *p);

@@ -24,6 +24,8 @@
       "connections cut by a limit")                                                                \
     X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
       "paused because the client reads slowly")                                                    \
+    X(HELD_BYTES, "inferd_request_held_bytes", GAUGE, NULL, NULL, "files inside requests in work, "\
+      "and bodies that wait for a look at the disk")                                               \
     X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\
       "deadline, crashed, poisoned, refused")                                                      \
     X(TASKS_ACTIVE, "inferd_tasks_active", GAUGE, "model", NULL, "tasks in work or waiting")       \
@@ -93,6 +95,14 @@
       "spent computing token masks")                                                               \
     X(GRAMMAR_BYTES, "inferd_grammar_bytes", GAUGE, "model", NULL, "memory of grammars, masks "    \
       "and the vocabulary's trie")                                                                 \
+    X(DECISIONS, "inferd_decisions_total", COUNTER, "model", "result", "decisions by similarity: "  \
+      "selected, empty (multi_choice: nothing accepted), tie, min_similarity, min_margin "         \
+      "(abstained)")                                                                               \
+    X(PROTO_SETS, "inferd_prototype_sets", GAUGE, "model", NULL, "sets of prototypes kept for "    \
+      "decisions")                                                                                 \
+    X(PROTO_BYTES, "inferd_prototype_bytes", GAUGE, "model", NULL, "memory of those sets")         \
+    X(PROTO_EVENTS, "inferd_prototype_sets_total", COUNTER, "model", "event", "sets of "           \
+      "prototypes asked for: hit (kept), fill (computed), wait (another request computed it)")     \
     X(SPEC_PASSES, "inferd_speculation_passes_total", COUNTER, "model", NULL, "passes that "       \
       "verified tokens guessed ahead")                                                             \
     X(SPEC_TOKENS, "inferd_speculation_tokens_total", COUNTER, "model", "result", "tokens guessed "\
@@ -101,6 +111,12 @@
       "plain decoding is faster now")                                                              \
     X(SPEC_GAIN, "inferd_speculation_gain_ratio", GAUGE, "model", NULL, "time of a token without " \
       "guesses over the time with them; 0 = not known yet")                                        \
+    X(MEDIA, "inferd_media_files_total", COUNTER, "model", "result", "pictures and sounds: "        \
+      "decoded, refused (broken, too large or of another type)")                                   \
+    X(MEDIA_SECONDS, "inferd_media_decode_seconds_total", COUNTER, "model", NULL, "time spent "    \
+      "decoding them")                                                                             \
+    X(MEDIA_BYTES, "inferd_media_bytes", GAUGE, "model", NULL, "pictures and sounds made ready "   \
+      "and not yet encoded")                                                                       \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")

@@ -158,7 +158,7 @@ ROWS = [
     ("encoding", EMB, emb(encoding_format="int8"), 400, "INVALID_REQUEST", "encoding_format"),
     ("task_type", "/ai/v1/embed", emb(task_type="POETRY"), 400, "INVALID_REQUEST", "task_type"),
     ("task and input type", "/ai/v1/embed", emb(task_type="CLUSTERING", input_type="query"), 400, "INVALID_REQUEST", "contradicts"),
-    ("identity", "/ai/v1/embed", emb(model_identity="0" * 64), 400, "UNSUPPORTED_FEATURE", "identity"),
+    ("identity", "/ai/v1/embed", emb(model_identity="0" * 64), 409, "MODEL_IDENTITY_MISMATCH", "identity"),
     ("input and input_tokens", "/ai/v1/embed", emb(input_tokens=[5]), 400, "INVALID_REQUEST", "exactly one"),
     # ---- the rest
     ("tokenize without text", "/ai/v1/tokenize", {"model": C}, 400, "INVALID_REQUEST", "text"),

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import subprocess
+import tempfile
 
 from inferd_test import BIN, REAL_MINILM, SLOW, Server, TINY_BERT, TINY_GEMMA, case, check, equal, main, real_models
 
@@ -71,6 +72,33 @@ def mistakes_are_explained():
         check(r.returncode == 1 and b"no model 'nope'" in r.stderr, r.stderr.decode())
         equal(run(url).returncode, 2, "a model is needed")
         equal(run([TINY_BERT, "--dimensions", "0", *url]).returncode, 2, "a range")
+        for args in (["--title", "t", "a"], ["--group"], ["--group", "--similarity", "a", "b"]):
+            equal(run([TINY_BERT, *args, *url]).returncode, 2, f"contradiction {args}")
+        # files are looked at here, what the model cannot do is the server's to say
+        with tempfile.TemporaryDirectory() as d:
+            png, wav = os.path.join(d, "a.txt"), os.path.join(d, "b.png")
+            with open(png, "wb") as f:
+                f.write(b"\x89PNG\r\n\x1a\n" + bytes(20))
+            with open(wav, "wb") as f:
+                f.write(b"RIFF\0\0\0\0WAVEfmt ")
+            for args, word in ((["--image", png], b"takes no pictures"), (["--audio", wav], b"takes no sound"),
+                               (["--image", wav], b"is audio/wav, expected a PNG"),
+                               (["--audio", png], b"is image/png, expected a WAV"),
+                               (["--image", INFERD], b"no known picture or sound"),
+                               (["--image", os.path.join(d, "none")], b"No such file"),
+                               (["--image", d], b"no regular file"),
+                               (["--group", "--title", "t", "a"], b"takes no groups"),
+                               (["a", "--model-identity", "12"], b"64 lowercase hexadecimal digits"),
+                               (["a", "--model-identity", "0" * 64], b"model"),
+                               (["a", "--task-type", "NOPE"], b"task_type"),
+                               (["a", "-o", os.path.join(d, "no", "file")], b"cannot write")):
+                r = run([TINY_BERT, *args, *url])
+                check(r.returncode == 1 and word in r.stderr, (args, r.returncode, r.stderr))
+            out = os.path.join(d, "out")
+            r = run([TINY_BERT, "--text", "one", "two", "--text", "three", "-o", out, *url])
+            equal((r.returncode, r.stdout), (0, b""), r.stderr.decode())
+            with open(out, "rb") as f:
+                equal(f.read(), run([TINY_BERT, "one", "two", "three", *url]).stdout, "the order of the command line")
 
 
 @case

@@ -12,7 +12,7 @@ static const char *const routes[] = {
     "/v1/chat/completions", "/v1/completions",   "/v1/embeddings",       "/ai/v1/embed",
     "/ai/v1/tokenize",      "/ai/v1/detokenize", "/ai/v1/models/load",   "/ai/v1/generate",
     "/ai/v1/echo",          "/ai/v1/embeddings", "/ai/v1/models/unload", "/ai/v1/completions",
-    "/v1/responses"};
+    "/v1/responses",        "/ai/v1/decisions"};
 
 static void check_json(const char *p, size_t n)
 {
@@ -76,6 +76,53 @@ static void play_generate(unsigned i, const uint8_t *data, size_t n)
     fake_done(i, 1, 1, 0);
 }
 
+/* An answer of the shape that was asked for: others end at sup_fleet_check.c. */
+static void play_decide(unsigned i, const uint8_t *data, size_t n)
+{
+    static const double zeros[IPC_DECIDE_CHOICES];
+    static uint32_t all[IPC_DECIDE_CHOICES];
+    const Ipc__Decide *q = fake_ticket(i)->frame->decide;
+    size_t n_answers = q->n_inputs * q->n_questions;
+    Ipc__DecidedAnswer *a = calloc(n_answers, sizeof(*a)), **pa = calloc(n_answers, sizeof(*pa));
+    Ipc__DecidedQuestion *k = calloc(q->n_questions, sizeof(*k)),
+                         **pk = calloc(q->n_questions, sizeof(*pk));
+    Ipc__Decided w = IPC__DECIDED__INIT;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+
+    for (uint32_t c = 0; c < IPC_DECIDE_CHOICES; c++)
+        all[c] = c;
+    for (size_t j = 0; j < q->n_questions; j++) {
+        pk[j] = &k[j];
+        ipc__decided_question__init(&k[j]);
+        k[j].n_thresholds = q->questions[j]->kind == 2 ? q->questions[j]->n_choices : 0;
+        k[j].thresholds = (double *)(uintptr_t)zeros;
+    }
+    for (size_t j = 0; j < n_answers; j++) {
+        const Ipc__DecideQuestion *of = q->questions[j % q->n_questions];
+
+        pa[j] = &a[j];
+        ipc__decided_answer__init(&a[j]);
+        a[j].similarities = (double *)(uintptr_t)zeros;
+        a[j].n_similarities = of->n_choices;
+        a[j].status = n & 1 ? 1 : 3;
+        a[j].reason = n & 1 ? 0 : 3;
+        a[j].chosen = all;
+        a[j].n_chosen = n & 1 ? (of->kind == 2 ? of->n_choices : 1) : 0;
+    }
+    w.answers = pa;
+    w.n_answers = n_answers;
+    w.questions = pk;
+    w.n_questions = q->n_questions;
+    fr.body_case = IPC__FRAME__BODY_DECIDED;
+    fr.decided = &w;
+    fake_play(i, &fr);
+    free(a);
+    free(pa);
+    free(k);
+    free(pk);
+    fake_end(i, NULL, 0);
+}
+
 static void play(unsigned i, const uint8_t *data, size_t n)
 {
     const Ipc__Frame *task = fake_ticket(i)->frame;
@@ -99,6 +146,9 @@ static void play(unsigned i, const uint8_t *data, size_t n)
         fr.body_case = IPC__FRAME__BODY_VECTORS;
         fr.vectors = &w;
         break;
+    case IPC__FRAME__BODY_DECIDE:
+        play_decide(i, data, n);
+        return;
     case IPC__FRAME__BODY_TOKENIZE:
         tok.ids = ids;
         tok.pieces = &piece;
@@ -135,6 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         T.conf.max_queue = 64;
         T.gemma.can_embed = T.gemma.can_generate = true;
         T.gemma.can_call_tools = T.gemma.can_think = true;
+        T.gemma.can_embed_image = T.gemma.can_embed_sound = T.gemma.can_embed_groups = true;
         ready = true;
     }
     path = routes[data[0] % (sizeof(routes) / sizeof(routes[0]))];

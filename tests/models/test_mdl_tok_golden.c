@@ -105,13 +105,13 @@ static void check_decode(const struct mdl_tok *t, const json_t *ids, bool skip, 
     mdl_ids_deinit(&v);
 }
 
-static void gemma_encode_and_decode(void **state)
+static void encode_and_decode(const char *dir)
 {
-    struct mdl_tok *t = load_tok("gemma3_text");
+    struct mdl_tok *t = load_tok(dir);
     struct mdl_ids v = {0};
     char *text;
     size_t n, i, k, n_piece;
-    json_t *root = load_json("gemma3_text", "cases.json", &text, &n), *e;
+    json_t *root = load_json(dir, "cases.json", &text, &n), *e;
     json_t *tok = json_object_get(root, "tokenizer");
 
     assert_true(json_array_size(json_object_get(tok, "encode")) >= 30);
@@ -146,6 +146,16 @@ static void gemma_encode_and_decode(void **state)
     json_decref(root);
     free(text);
     mdl_tok_free(&t);
+}
+
+static void gemma_encode_and_decode(void **state)
+{
+    encode_and_decode("gemma3_text");
+}
+
+static void eg2_encode_and_decode(void **state)
+{
+    encode_and_decode("embeddinggemma2");
 }
 
 static void gemma_bf16_has_the_same_tokenizer(void **state)
@@ -200,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma_encode_and_decode),
+        cmocka_unit_test(eg2_encode_and_decode),
         cmocka_unit_test(gemma_bf16_has_the_same_tokenizer),
         cmocka_unit_test(minilm_encode_with_offsets),
     };

@@ -127,6 +127,7 @@ static void h_load(struct sup_req *r, void *user)
 static const struct sup_route rig_routes[] = {
     {"GET", "/healthz", h_ok, "healthz"},
     {"POST", "/echo", h_echo, "echo"},
+    {"POST", "/files", h_echo, "files", true},
     {"GET", "/hidden", h_hidden, "hidden"},
     {"POST", "/hidden", h_hidden, "hidden"},
     {"GET", "/v1/models", h_ok, "models"},

@@ -295,7 +295,7 @@ static struct {
     struct sup_conf conf;
     struct sup_fleet fleet;
     struct sup_req req;
-    Ipc__Loaded gemma, minilm;
+    Ipc__Loaded gemma, minilm, eg2;
 } T;
 
 static inline void fake_setup(void)
@@ -310,6 +310,8 @@ static inline void fake_setup(void)
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
     T.conf.max_embed_inputs = 8;
+    T.conf.max_body_bytes = 1 << 20;
+    T.conf.max_media_bytes = 1 << 20;
     T.conf.max_queue = 64;
     T.conf.backend = (char *)(uintptr_t) "cpu";
     ipc__loaded__init(&T.gemma);
@@ -328,7 +330,15 @@ static inline void fake_setup(void)
         .id = "gemma", .state = "ready", .info = &T.gemma, .bytes = 10, .last_error = ""};
     T.fleet.models[1] = (struct sup_model_view){
         .id = "org/minilm", .state = "absent", .info = &T.minilm, .bytes = 20, .last_error = ""};
-    T.fleet.n_models = 2;
+    ipc__loaded__init(&T.eg2);
+    T.eg2.family = (char *)(uintptr_t) "embeddinggemma2";
+    T.eg2.quant = (char *)(uintptr_t) "BF16";
+    T.eg2.can_embed = T.eg2.can_embed_image = T.eg2.can_embed_sound = T.eg2.can_embed_groups = true;
+    T.eg2.embed_dim = 4;
+    T.eg2.vocab_size = 500;
+    T.fleet.models[2] = (struct sup_model_view){
+        .id = "eg2", .state = "absent", .info = &T.eg2, .bytes = 30, .last_error = ""};
+    T.fleet.n_models = 2; /* a test that wants eg2 says 3 */
 }
 
 static inline void fake_req_reset(void)
@@ -346,7 +356,7 @@ static inline void fake_teardown(void)
     }
     if (T.fleet.rescan_done)
         fake_rescan_end(&T.fleet);
-    FAKE_CHECK(T.front.active == 0);
+    FAKE_CHECK(T.front.active == 0 && T.front.held_bytes == 0);
     for (unsigned i = 0; i < T.fleet.n_tickets; i++)
         FAKE_CHECK(T.fleet.tickets[i].dead);
     uv_run(&T.front.loop, UV_RUN_NOWAIT);

@@ -72,6 +72,22 @@ static void whole_and_cut(void **state)
     }
 }
 
+/* Strings are read eight bytes at a time: every byte at every place of a longer one. */
+static void long_strings(void **state)
+{
+    char copy[48];
+
+    for (size_t n = 6; n < 30; n++)
+        for (size_t at = 0; at < n; at++)
+            for (unsigned c = 0; c < 256; c += c < 0x23 || c > 0x5A ? 1 : 7) {
+                memset(copy, at & 1 ? 'n' : 0x21, sizeof(copy));
+                memcpy(copy, "{\"a\":\"", 6);
+                copy[6 + at] = (char)c;
+                memcpy(copy + 6 + n, "\"}", 2);
+                compare(copy, n + 8);
+            }
+}
+
 /* Thousands of small damages: bytes changed, left out, doubled, pieces swapped. */
 static void damaged(void **state)
 {
@@ -140,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_and_cut),
+        cmocka_unit_test(long_strings),
         cmocka_unit_test(damaged),
         cmocka_unit_test(long_numbers),
         cmocka_unit_test(integers_over_64_bits_are_reals),

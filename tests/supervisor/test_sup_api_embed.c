@@ -185,7 +185,9 @@ static void test_refusals(void **state)
         {"\"input\":[[]]", 400, "INVALID_REQUEST", "input[0]"},
         {"\"input\":[\"a\",\"\"]", 400, "INVALID_REQUEST", "\"input_index\":1"},
         {"\"input\":[\"a\",true]", 400, "INVALID_REQUEST", "input[1]"},
-        {"\"input\":{\"type\":\"image_url\"}", 400, "INVALID_REQUEST", "image_url"},
+        {"\"input\":{\"type\":\"image_url\"}", 400, "UNSUPPORTED_FEATURE", "takes no pictures"},
+        {"\"input\":{\"type\":\"media\",\"mime_type\":\"audio/wav\",\"data\":\"AAAA\"}", 400,
+         "UNSUPPORTED_FEATURE", "takes no sound"},
         {"\"input\":[{\"content\":[]}]", 400, "UNSUPPORTED_FEATURE", "groups"},
         {"\"input\":[500]", 400, "INVALID_REQUEST", "from 0 to 499"},
         {"\"input\":[1,\"a\"]", 400, "INVALID_REQUEST", "input[1]"},
@@ -198,7 +200,8 @@ static void test_refusals(void **state)
         {"\"input\":\"a\",\"task_type\":\"X\"", 400, "INVALID_REQUEST", "task_type"},
         {"\"input\":\"a\",\"task_type\":\"CLUSTERING\",\"input_type\":\"query\"", 400,
          "INVALID_REQUEST", "contradicts"},
-        {"\"input\":\"a\",\"model_identity\":\"00\"", 400, "UNSUPPORTED_FEATURE", "identity"},
+        {"\"input\":\"a\",\"model_identity\":\"00\"", 400, "INVALID_REQUEST",
+         "64 lowercase hexadecimal digits"},
         {"\"input\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]", 413,
          "CONTENT_TOO_LARGE", "at most 8"},
     };
@@ -253,6 +256,7 @@ static void test_large_answer(void **state)
     json_t *j;
 
     T.conf.max_embed_inputs = n;
+    T.minilm.embed_dim = dim;
     sup_json_str(&body, "{\"model\":\"org/minilm\",\"input\":[\"x\"");
     for (uint32_t i = 1; i < n; i++)
         sup_json_str(&body, ",\"x\"");

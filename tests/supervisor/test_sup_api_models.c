@@ -353,6 +353,24 @@ static void test_echo(void **state)
     assert_int_equal(T.req.status, 404);
 }
 
+static void test_what_an_embedder_takes(void **state)
+{
+    T.fleet.n_models = 3;
+    T.eg2.model_identity =
+        (char *)(uintptr_t) "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    get("/v1/models/eg2");
+    assert_has("\"capabilities\":[\"embeddings\",\"embedding_groups\"],\"inputs\":[\"text\","
+               "\"image\",\"audio\"],");
+    assert_has("\"model_identity\":\"0123456789abcdef0123456789abcdef0123456789abcdef"
+               "0123456789abcdef\"");
+    T.eg2.can_embed_sound = false;
+    T.eg2.model_identity = (char *)(uintptr_t) "";
+    get("/ai/v1/models");
+    assert_has("\"eg2\":{\"capabilities\":[\"embeddings\",\"embedding_groups\"],\"inputs\":["
+               "\"text\",\"image\"]}");
+    assert_null(strstr(fake_answer(), "model_identity"));
+}
+
 int main(void)
 {
 #define T_(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -374,6 +392,7 @@ int main(void)
         T_(test_detokenize),
         T_(test_token_refusals),
         T_(test_echo),
+        T_(test_what_an_embedder_takes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

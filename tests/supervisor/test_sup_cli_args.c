@@ -54,6 +54,15 @@ static void values_are_found(void **state)
     assert_int_equal(a.n_pos, 2);
     assert_string_equal(a.pos[1], "y");
     sup_args_deinit(&a);
+    assert_int_equal(parse(&a, W("--name=1", "x", "--json", "--name", "2", "y"), &help, &err),
+                     RC_OK);
+    assert_string_equal(a.v[O_NAME].text, "2");
+    assert_int_equal(a.n_given, 4); /* in order; a flag has no value */
+    assert_true(a.given[0].opt == O_NAME && a.given[1].opt == -1 && a.given[2].opt == O_NAME);
+    assert_string_equal(a.given[0].text, "1");
+    assert_string_equal(a.given[1].text, "x");
+    assert_string_equal(a.given[3].text, "y");
+    sup_args_deinit(&a);
     assert_int_equal(parse(&a, W("-n", "-v", "x"), &help, &err),
                      RC_OK); /* one letter is a name too */
     assert_string_equal(a.v[O_NAME].text, "-v");

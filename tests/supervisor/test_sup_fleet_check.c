@@ -20,6 +20,7 @@ static Ipc__Stats stats;
 static Ipc__Delta delta;
 static Ipc__Done done;
 static Ipc__Vectors vectors;
+static Ipc__Decided decided;
 static Ipc__Tokens tokens;
 static Ipc__Text text;
 static Ipc__Echo echoed;
@@ -37,6 +38,7 @@ static int setup(void **s)
     ipc__done__init(&done);
     ipc__vectors__init(&vectors);
     ipc__tokens__init(&tokens);
+    ipc__decided__init(&decided);
     ipc__text__init(&text);
     ipc__echo__init(&echoed);
     loaded.vocab_size = 100;
@@ -64,6 +66,7 @@ static Ipc__Frame frame(Ipc__Frame__BodyCase body, uint64_t task)
         C(DELTA, delta, &delta);
         C(DONE, done, &done);
         C(VECTORS, vectors, &vectors);
+        C(DECIDED, decided, &decided);
         C(TOKENS, tokens, &tokens);
         C(TEXT, text, &text);
         C(ECHOED, echoed, &echoed);
@@ -90,6 +93,7 @@ static void each_message_in_each_state(void **s)
         {IPC__FRAME__BODY_DELTA, 0, RU | DR},
         {IPC__FRAME__BODY_DONE, 0, RU | DR},
         {IPC__FRAME__BODY_VECTORS, 0, RU | DR},
+        {IPC__FRAME__BODY_DECIDED, 0, RU | DR},
         {IPC__FRAME__BODY_TOKENS, 0, RU | DR},
         {IPC__FRAME__BODY_TEXT, 0, RU | DR},
         {IPC__FRAME__BODY_ECHOED, 0, RU | DR},
@@ -426,16 +430,128 @@ static void vectors_have_the_shape_they_say(void **s)
     ANSWER(VECTORS, RC_FORMAT);
     vectors.n_n_tokens = 2;
     ANSWER(VECTORS, RC_OK);
+    vectors.n_media_tokens = counts;
+    vectors.n_n_media_tokens = 3;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.n_n_media_tokens = 2;
+    ANSWER(VECTORS, RC_OK);
+    vectors.model_identity =
+        (char *)"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    ANSWER(VECTORS, RC_OK);
+    vectors.model_identity =
+        (char *)"0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef";
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.model_identity = (char *)"0123456789abcdef";
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.model_identity = (char *)"";
     vectors.errors = el;
     vectors.n_errors = 1;
     ANSWER(VECTORS, RC_FORMAT); /* an error without one */
     ie.error = &error;
     ANSWER(VECTORS, RC_OK);
+    ie.stage = (char *)"image_decode";
+    ANSWER(VECTORS, RC_OK);
+    ie.stage = (char *)"image_decode\"";
+    ANSWER(VECTORS, RC_FORMAT);
+    ie.stage = (char *)"";
     ie.index = 2;
     ANSWER(VECTORS, RC_FORMAT);
     ie.index = 0;
     vectors.n_errors = 3;
     ANSWER(VECTORS, RC_FORMAT);
+}
+
+static void decisions_are_of_what_was_asked(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Decide d = IPC__DECIDE__INIT;
+    Ipc__DecideQuestion one = IPC__DECIDE_QUESTION__INIT, many = IPC__DECIDE_QUESTION__INIT,
+                        *ql[2] = {&one, &many};
+    Ipc__DecideChoice c = IPC__DECIDE_CHOICE__INIT, *cl[3] = {&c, &c, &c};
+    ProtobufCBinaryData in[2] = {{0}};
+    Ipc__DecidedAnswer a = IPC__DECIDED_ANSWER__INIT, b = IPC__DECIDED_ANSWER__INIT,
+                       *al[4] = {&a, &b, &a, &b};
+    Ipc__DecidedQuestion qa = IPC__DECIDED_QUESTION__INIT, qb = IPC__DECIDED_QUESTION__INIT,
+                         *qal[2] = {&qa, &qb};
+    char hash[66];
+    double sim[3] = {0.5, -1, 1}, thr[3] = {-1, 0, 1};
+    uint32_t chosen[3] = {0, 2, 2};
+
+    (void)s;
+    memset(hash, 'a', 64);
+    hash[64] = hash[65] = '\0';
+    one.kind = 1;
+    one.choices = many.choices = cl;
+    one.n_choices = 2;
+    many.kind = 2;
+    many.n_choices = 3;
+    d.questions = ql;
+    d.inputs = in;
+    d.n_questions = d.n_inputs = 2;
+    d.dimensions = 8;
+    q.body_case = IPC__FRAME__BODY_DECIDE;
+    q.decide = &d;
+    sup_asked_from(&asked, &q);
+    a.similarities = b.similarities = sim;
+    a.n_similarities = 2;
+    b.n_similarities = 3;
+    a.status = b.status = 1;
+    a.chosen = b.chosen = chosen;
+    a.n_chosen = 1;
+    b.n_chosen = 2;
+    qa.prototype_set_hash = qb.prototype_set_hash = hash;
+    qb.thresholds = thr;
+    qb.n_thresholds = 3;
+    decided.answers = al;
+    decided.n_answers = 4;
+    decided.questions = qal;
+    decided.n_questions = 2;
+    decided.dimensions = 8;
+    decided.task_type = (char *)(uintptr_t) "CLUSTERING";
+    ANSWER(DECIDED, RC_OK);
+    decided.model_identity = hash;
+    ANSWER(DECIDED, RC_OK);
+#define WRONG(what, bad, good)      \
+    do {                            \
+        what = bad;                 \
+        ANSWER(DECIDED, RC_FORMAT); \
+        what = good;                \
+        ANSWER(DECIDED, RC_OK);     \
+    } while (0)
+    WRONG(decided.n_answers, 3, 4);
+    WRONG(decided.n_questions, 1, 2);
+    WRONG(decided.dimensions, 4, 8);
+    WRONG(decided.task_type, (char *)(uintptr_t) "RETRIEVAL", (char *)(uintptr_t) "CLASSIFICATION");
+    WRONG(hash[3], 'A', 'a');
+    WRONG(hash[63], '\0', 'a');
+    WRONG(hash[64], 'a', '\0');
+    WRONG(a.n_similarities, 3, 2);
+    WRONG(sim[1], -1.01, -1);
+    WRONG(sim[2], NAN, 1);
+    WRONG(a.margin, 2.01, 2);
+    WRONG(a.margin, -0.01, 0);
+    WRONG(a.margin, NAN, 0);
+    WRONG(a.status, 0, 1);
+    WRONG(a.status, 4, 1);
+    WRONG(a.status, 3, 1); /* an abstention without a reason, with a choice */
+    WRONG(a.reason, 1, 0); /* a reason of a selection */
+    WRONG(a.n_chosen, 0, 1);
+    WRONG(a.n_chosen, 2, 1); /* two of a choice */
+    WRONG(chosen[0], 2, 0);  /* of two choices */
+    WRONG(b.n_chosen, 3, 2); /* not ascending */
+    WRONG(qb.n_thresholds, 2, 3);
+    WRONG(qa.n_thresholds, 1, 0);
+    WRONG(thr[2], 1.5, 1);
+    a.n_chosen = b.n_chosen = 0;
+    a.status = 2; /* a choice is never empty */
+    ANSWER(DECIDED, RC_FORMAT);
+    a.status = 3;
+    a.reason = 1;
+    b.status = 2;
+    ANSWER(DECIDED, RC_OK);
+    b.status = 3;
+    WRONG(b.reason, 1, 3); /* several choices never tie */
+#undef WRONG
 }
 
 static void the_rest_of_the_answers(void **s)
@@ -498,6 +614,7 @@ int main(void)
         T(deltas_stay_within_what_was_asked), T(thoughts_and_calls_are_of_those_who_can),
         T(done_comes_when_all_have_finished), T(no_more_tokens_than_asked),
         T(vectors_have_the_shape_they_say),   T(no_more_bytes_than_an_answer_can_have),
+        T(words_about_a_worker_are_short),    T(decisions_are_of_what_was_asked),
         T(words_about_a_worker_are_short),    T(the_rest_of_the_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

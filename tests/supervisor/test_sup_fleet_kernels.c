@@ -78,11 +78,38 @@ static void a_worker_that_lies_adds_nothing_it_may_not(void **state)
     sup_metrics_free(&f.metrics);
 }
 
+static void files_that_a_worker_decoded(void **state)
+{
+    Ipc__Stats s = IPC__STATS__INIT;
+    struct sup_fleet f = {.metrics = sup_metrics_new()};
+    struct worker w = {.f = &f};
+
+    (void)state;
+    s.media_decoded = 3;
+    s.media_refused = 1;
+    s.media_decode_us = 2500000;
+    s.media_bytes = 77;
+    worker_media(&w, "m", &s);
+    worker_media(&w, "m", &s);
+    assert_true(value(&f, SUP_M_MEDIA, "decoded") == 3);
+    assert_true(value(&f, SUP_M_MEDIA, "refused") == 1);
+    assert_true(value(&f, SUP_M_MEDIA_SECONDS, NULL) == 2.5);
+    assert_true(value(&f, SUP_M_MEDIA_BYTES, NULL) == 77);
+    worker_media_none(&w, "m"); /* it died: what it held is gone, what it did is not */
+    assert_true(value(&f, SUP_M_MEDIA_BYTES, NULL) == 0);
+    w = (struct worker){.f = &f};
+    s.media_decoded = 2;
+    worker_media(&w, "m", &s);
+    assert_true(value(&f, SUP_M_MEDIA, "decoded") == 5);
+    sup_metrics_free(&f.metrics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(totals_of_two_lives_add_up),
         cmocka_unit_test(a_worker_that_lies_adds_nothing_it_may_not),
+        cmocka_unit_test(files_that_a_worker_decoded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,6 +326,7 @@ static void expectations_and_sizes(void **state)
 
     (void)state;
     g->conf.max_body_bytes = 1 << 20;
+    g->conf.max_media_bytes = 750; /* 1000 characters */
     rig_start(g);
     c = c_open(g);
     c_text(g, &c, "POST /echo HTTP/1.1\r\n" H "Expect: 100-Continue\r\nContent-Length: 5\r\n\r\n");
@@ -376,6 +377,24 @@ static void expectations_and_sizes(void **state)
     READ_UNTIL(g, &c, answered(&c));
     assert_int_equal(status_of(&c), 413);
     c_free(&c);
+
+    /* Where files are taken they come on top, in base64. */
+    c = c_open(g);
+    c_text(g, &c, "POST /files HTTP/1.1\r\n" H "Content-Length: 1049576\r\n\r\n");
+    c_send(g, &c, big, (1 << 20) + 1000);
+    READ_UNTIL(g, &c, answered(&c));
+    assert_int_equal(status_of(&c), 200);
+    assert_int_equal(g->n_body, (1 << 20) + 1000);
+    c_free(&c);
+    c = ask(g, "POST /files HTTP/1.1\r\n" H "Content-Length: 1049577\r\n\r\n");
+    assert_int_equal(status_of(&c), 413);
+    c_free(&c);
+    c = ask(g, "POST /echo HTTP/1.1\r\n" H "Content-Length: 1049576\r\n\r\n");
+    assert_int_equal(status_of(&c), 413);
+    c_free(&c);
+    c = ask(g, "POST /nowhere HTTP/1.1\r\n" H "Content-Length: 1049576\r\n\r\n");
+    assert_int_equal(status_of(&c), 413);
+    c_free(&c);
     free(big);
     rig_free(g);
 }
@@ -389,6 +408,7 @@ static void body_budget(void **state)
 
     (void)state;
     g->conf.max_body_bytes = 1024;
+    g->conf.max_media_bytes = 0;
     rig_start(g);
     for (int i = 0; i < 20; i++) {
         c[i] = c_open(g);

@@ -30,6 +30,8 @@ struct answer {
     float vec[256];
     uint32_t n_vec, dim, n_bad, bad[16];
     bool truncated[64];
+    uint32_t n_tokens[32], n_media[32], n_media_lists;
+    char identity[65], stage[16][24];
 };
 struct rig {
     struct mdl *m;
@@ -119,8 +121,16 @@ static inline void on_vectors(struct answer *a, const Ipc__Vectors *v)
     a->dim = v->dim;
     assert_int_equal(v->data.len, v->n * v->dim * sizeof(float));
     memcpy(a->vec, v->data.data, v->data.len);
-    for (size_t i = 0; i < v->n_errors; i++)
+    for (size_t i = 0; i < v->n_errors; i++) {
+        snprintf(a->stage[a->n_bad], sizeof(a->stage[0]), "%s", v->errors[i]->stage);
         a->bad[a->n_bad++] = v->errors[i]->index;
+    }
+    snprintf(a->identity, sizeof(a->identity), "%s", v->model_identity);
+    a->n_media_lists = (uint32_t)v->n_n_media_tokens;
+    for (size_t i = 0; i < v->n_n_media_tokens; i++)
+        a->n_media[i] = v->n_media_tokens[i];
+    for (size_t i = 0; i < v->n_n_tokens; i++)
+        a->n_tokens[i] = v->n_tokens[i];
     for (size_t i = 0; i < v->n_truncated; i++)
         a->truncated[i] = v->truncated[i];
 }

@@ -33,6 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "wrk_media.h"
 #include "wrk_sandbox_impl.h"
 #include "wrk_start.h"
 
@@ -296,6 +297,53 @@ static int honest_work(void)
     return 0;
 }
 
+/* Files of every coding, read before the sandbox and decoded in it, behind the seal. */
+static const char *const media[] = {
+    "progressive.jpg", "cmyk.jpg", "adam7_pal.png", "lossy_alpha.webp", "moving.webp", "plain.gif",
+    "f32.wav",         "ulaw.wav", "stereo.flac",   "vorbis.ogg",       "opus.ogg",    "stereo.mp3",
+};
+static struct {
+    uint8_t data[1 << 15];
+    size_t n;
+} media_file[sizeof(media) / sizeof(media[0])];
+
+static void read_media(const char *dir)
+{
+    for (size_t i = 0; i < sizeof(media) / sizeof(media[0]); i++) {
+        char path[512];
+        ssize_t n;
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/%s", dir, media[i]);
+        if ((fd = open(path, O_RDONLY)) < 0)
+            continue;
+        n = read(fd, media_file[i].data, sizeof(media_file[i].data));
+        media_file[i].n = n > 0 ? (size_t)n : 0;
+        close(fd);
+    }
+}
+
+static int decodes_media(void)
+{
+    if (wrk_sandbox_seal(NULL) != RC_OK)
+        return 1;
+    for (size_t i = 0; i < sizeof(media) / sizeof(media[0]); i++) {
+        const uint8_t *d = media_file[i].data;
+        enum wrk_media_kind kind = wrk_media_sniff(d, media_file[i].n, NULL);
+        struct wrk_image img = {0};
+        struct wrk_sound snd = {0};
+        enum rc rc = wrk_media_is_sound(kind)
+                         ? wrk_sound_decode(&snd, kind, d, media_file[i].n, 16000, 30000, NULL)
+                         : wrk_image_decode(&img, kind, d, media_file[i].n, NULL, NULL);
+
+        wrk_image_deinit(&img);
+        wrk_sound_deinit(&snd);
+        if (rc != RC_OK)
+            return 10 + (int)i;
+    }
+    return 0;
+}
+
 /* -------------------------------------------------------------- with a device */
 
 static char cache[128];
@@ -387,6 +435,7 @@ static const struct {
     A(honest_work),      A(early_thread),    A(was_opened),
     A(uses_device),      A(other_device),    A(keeps_kernels),
     A(folder_in_cache),  A(excl_in_model),   A(new_thread_after_device_seal),
+    A(decodes_media),
 };
 
 int main(int argc, char **argv)
@@ -404,6 +453,8 @@ int main(int argc, char **argv)
     skip = (uint32_t)strtoul(argv[3], NULL, 0);
     snprintf(sock_name, sizeof(sock_name), "%s", getenv("EVIL_SOCK") ? getenv("EVIL_SOCK") : "");
     snprintf(cache, sizeof(cache), "%s", getenv("EVIL_CACHE") ? getenv("EVIL_CACHE") : "");
+    if (getenv("EVIL_MEDIA"))
+        read_media(getenv("EVIL_MEDIA"));
     if (skip & (1u << 30))
         device.rw_dir = cache;
     if (readlink("/proc/self/ns/net", netns, sizeof(netns) - 1) < 0)

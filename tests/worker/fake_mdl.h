@@ -52,6 +52,18 @@ struct mdl {
     const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, n_filled, most_rows, most_prompt_rows_while_decoding;
     uint32_t n_encodes, most_encode_rows;
+    /* media: n_live is theirs; a pass has so many layers of so many microseconds */
+    uint32_t n_live_media, most_live_media, n_layers, layer_us, n_stopped;
+    uint64_t media_bytes;
+    bool fail_media_pass, guard_after_pass; /* the files change while a pass runs */
+    bool (*encode_stop)(void *);
+    void *encode_stop_user;
+};
+
+struct mdl_media {
+    struct mdl *owner;
+    uint32_t n_tokens;
+    uint64_t hash;
 };
 
 static inline uint64_t fake_mix(uint64_t h, uint64_t v)
@@ -376,6 +388,133 @@ enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uin
     for (uint32_t s = 0; s < n_seqs; s++)
         fake_vector(ids + off[s], off[s + 1] - off[s], out + (size_t)s * 8);
     return RC_OK;
+}
+
+static inline enum rc fake_media(const struct mdl *m, uint32_t n_tokens, const void *data, size_t n,
+                                 struct mdl_media **out)
+{
+    struct mdl *own = (struct mdl *)m;
+    struct mdl_media *x = calloc(1, sizeof(*x));
+
+    *x = (struct mdl_media){own, n_tokens, n_tokens};
+    for (size_t i = 0; i < n; i++)
+        x->hash = fake_mix(x->hash, ((const uint8_t *)data)[i]);
+    if (++own->n_live_media > own->most_live_media)
+        own->most_live_media = own->n_live_media;
+    *out = x;
+    return RC_OK;
+}
+enum rc mdl_media_image(const struct mdl *m, const struct mdl_image *i, struct mdl_media **out,
+                        struct rc_err *err)
+{
+    if (i->width == 1)
+        return rc_fail(err, RC_INVALID, "too narrow");
+    return fake_media(m, 3, i->pixels, (size_t)i->height * i->stride, out);
+}
+enum rc mdl_media_sound(const struct mdl *m, const struct mdl_sound *s, struct mdl_media **out,
+                        struct rc_err *err)
+{
+    if (s->rate != m->info.sound_rate)
+        return rc_fail(err, RC_INVALID, "rate %u", s->rate);
+    return fake_media(m, 2, s->pcm, s->n * sizeof(float), out);
+}
+void mdl_media_free(struct mdl_media **x)
+{
+    if (*x != NULL)
+        (*x)->owner->n_live_media--;
+    free(*x);
+    *x = NULL;
+}
+uint32_t mdl_media_tokens(const struct mdl_media *x)
+{
+    return x->n_tokens;
+}
+uint64_t mdl_media_bytes(const struct mdl_media *x)
+{
+    return x->owner->media_bytes;
+}
+void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *), void *user)
+{
+    m->encode_stop = stop;
+    m->encode_stop_user = user;
+}
+
+/* Parts of a group joined by newlines, a title and a 'T' before them; a file is '<', its rows, '>'.
+ */
+enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
+                          struct mdl_ids *out, uint32_t *rows, struct rc_err *err)
+{
+    size_t from = out->n;
+    uint32_t k = 0;
+
+    for (size_t i = 0; in->title != NULL && i < in->n_title; i++)
+        mdl_ids_push(out, FAKE_BYTE(in->title[i]), NULL);
+    if (in->title != NULL)
+        mdl_ids_push(out, FAKE_BYTE('T'), NULL);
+    for (size_t p = 0; p < in->n_parts; p++) {
+        const struct mdl_embed_part *x = &in->parts[p];
+
+        if (p > 0 && in->group)
+            mdl_ids_push(out, FAKE_BYTE('\n'), NULL);
+        if (x->media == NULL && x->n_bytes > 0 && x->text[0] == '!')
+            return rc_fail_what(err, RC_INVALID, "input", "bad text");
+        for (size_t i = 0; x->media == NULL && i < x->n_bytes; i++)
+            mdl_ids_push(out, FAKE_BYTE(x->text[i]), NULL);
+        if (x->media == NULL)
+            continue;
+        mdl_ids_push(out, FAKE_BYTE('<'), NULL);
+        rows[k++] = (uint32_t)out->n;
+        for (uint32_t i = 0; i < x->media->n_tokens; i++)
+            mdl_ids_push(out, FAKE_BYTE(0xff), NULL);
+        mdl_ids_push(out, FAKE_BYTE('>'), NULL);
+    }
+    if (out->n - from > m->info.max_input_tokens) {
+        rc_fail_what(err, RC_TOO_LARGE, "input", "%zu tokens", out->n - from);
+        err->n = out->n - from;
+        err->limit = m->info.max_input_tokens;
+        return RC_TOO_LARGE;
+    }
+    return RC_OK;
+}
+/* What a file's rows are replaced by. */
+static inline int32_t fake_soft(uint64_t hash, uint32_t i)
+{
+    return (int32_t)(fake_mix(hash, i) >> 33) + FAKE_VOCAB;
+}
+enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *off,
+                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
+                        struct rc_err *err)
+{
+    uint32_t n = off[n_seqs], at = 0;
+    int32_t *soft = malloc((n + 1) * sizeof(*soft));
+    enum rc rc = RC_OK;
+
+    memcpy(soft, ids, n * sizeof(*soft));
+    for (uint32_t k = 0; k < n_media; k++) {
+        if (media[k].row < at || media[k].row + media[k].media->n_tokens > n)
+            rc = rc_fail(err, RC_INTERNAL, "media out of order");
+        for (uint32_t i = 0; rc == RC_OK && i < media[k].media->n_tokens; i++) {
+            if (ids[media[k].row + i] != FAKE_BYTE(0xff))
+                rc = rc_fail(err, RC_INTERNAL, "no place for media");
+            soft[media[k].row + i] = fake_soft(media[k].media->hash, i);
+        }
+        at = media[k].row + media[k].media->n_tokens;
+    }
+    if (rc == RC_OK && n_media > 0 && m->fail_media_pass)
+        rc = rc_fail(err, RC_INTERNAL, "the tower fell");
+    for (uint32_t l = 0; l < m->n_layers && rc == RC_OK; l++) {
+        usleep(m->layer_us);
+        if (m->encode_stop != NULL && m->encode_stop(m->encode_stop_user)) {
+            m->n_stopped++;
+            rc = rc_fail(err, RC_CANCELLED, "stopped at layer %u", l);
+        }
+    }
+    if (rc == RC_OK)
+        rc = mdl_encode(m, n_seqs, soft, off, out, err);
+    if (m->guard_after_pass)
+        m->fail_guard = true;
+    free(soft);
+    return rc;
 }
 uint32_t mdl_encode_max_seqs(const struct mdl *m)
 {

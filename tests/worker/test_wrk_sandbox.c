@@ -53,6 +53,7 @@ static int run(const char *attempt, const char *root, uint32_t skip)
         setenv("EVIL_SECRET", "hunter2", 1);
         setenv("EVIL_SOCK", sock_name, 1);
         setenv("EVIL_CACHE", cache, 1);
+        setenv("EVIL_MEDIA", TEST_SOURCE "/tests/worker/media", 1);
         execl(EXE, EXE, attempt, root, mask, (char *)NULL);
         _exit(127);
     }
@@ -123,6 +124,7 @@ static const struct row {
     {"open_inside", 0, L(LANDLOCK), 0},
     {"new_thread", 0, L(SECCOMP), 0},
     {"honest_work", 0, L(SECCOMP), 0},
+    {"decodes_media", 0, L(SECCOMP), 0},
 };
 
 static void check(const char *attempt, const char *root, uint32_t skip, int want)
@@ -159,6 +161,7 @@ static void a_file_as_root_leaves_nothing_to_open(void **state)
     check("open2_outside", file, 0, ERR(EACCES));
     check("create_in_model", file, 0, KILLED);
     check("honest_work", file, 0, 0);
+    check("decodes_media", file, 0, 0); /* nothing is opened for it */
 }
 
 /* With a device a worker may do what a driver needs, and what a sandbox is for stays shut.

@@ -1,0 +1,346 @@
+/* mdl_eg2.c - EmbeddingGemma 2: the forward pass and the family's table.
+ *
+ *   x = x0 = table[id] * sqrt(d_model), media rows as their tower gives them
+ *   x += post_attn_norm(o(attention(attn_norm(x))));  x += post_ffn_norm(ffn(ffn_norm(x)))
+ *   x += ple_norm(ple_proj(gelu(ple_gate(x)) * norm(x0 M[layer]^T)));  x *= layer_scalar
+ *   vector = project(mean over all tokens of out_norm(x)), divided by its length
+ *
+ * over packed sequences, two-way attention, no padding. Source: gemma.md 8; the projection
+ * commutes with the mean and is made once a sequence, behind it.
+ * Always true: a sequence's vector is the same bytes alone, in a batch, or when a big batch was
+ * cut into several passes; passes allocate nothing; a stopped pass leaves nothing behind.
+ * Tests: tests/models/test_mdl_eg2*.c
+ */
+#include "mdl_eg2.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pass {
+    struct mdl *m;
+    struct eg2 *g;
+    uint32_t n, n_seqs; /* rows, sequences */
+};
+
+static struct be_tensor *buf(const struct eg2 *g, size_t role)
+{
+    return g->buf[g->buf_of[role]];
+}
+
+static enum rc project(const struct pass *p, const struct be_tensor *x, const struct be_weight *w,
+                       struct be_tensor *out, enum be_epi epi, struct rc_err *err)
+{
+    struct be_linear_args a = {.x = x, .n = p->n, .n_parts = 1, .epi = epi};
+
+    a.part[0].w = w;
+    a.part[0].out = out;
+    return be_linear(p->m->be, &a, err);
+}
+
+/* out = norm(x) * w, or add to the residual stream */
+static enum rc norm(const struct pass *p, const struct be_tensor *x, const struct be_weight *w,
+                    const struct be_tensor *add, struct be_tensor *out, float eps,
+                    struct rc_err *err)
+{
+    struct be_rms_norm_args a = {.x = x, .w = w, .add = add, .out = out, .n = p->n, .eps = eps};
+
+    return be_rms_norm(p->m->be, &a, err);
+}
+
+/* Norm of each head, then rotation; theta 0 = the norm alone. */
+static enum rc heads(const struct pass *p, struct be_tensor *x, uint32_t n_heads,
+                     const struct eg2_geo *geo, const struct be_weight *w, float theta,
+                     struct rc_err *err)
+{
+    struct be_rope_args a = {.x = x,
+                             .pos = p->g->pos,
+                             .n = p->n,
+                             .n_heads = n_heads,
+                             .head_dim = geo->head_dim,
+                             .theta = theta,
+                             .factor = 1,
+                             .norm_w = w,
+                             .norm_eps = p->g->norm_eps};
+
+    return be_rope(p->m->be, &a, err);
+}
+
+static enum rc attention(const struct pass *p, const struct eg2_layer *w, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    const struct eg2_geo *geo = &g->geo[w->kind];
+    struct be_tensor *h = buf(g, EG2_H), *q = buf(g, EG2_Q + w->kind), *k = buf(g, EG2_K + w->kind),
+                     *v = buf(g, EG2_V + w->kind);
+    struct be_linear_args qkv = {.x = h, .n = p->n, .n_parts = 3, .epi = BE_EPI_NONE};
+    struct be_attention_packed_args a = {.q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .out = buf(g, EG2_ATT + w->kind),
+                                         .offsets = g->offsets,
+                                         .n_seqs = p->n_seqs,
+                                         .n_heads = g->n_heads,
+                                         .n_kv_heads = geo->n_kv_heads,
+                                         .head_dim = geo->head_dim,
+                                         .scale = 1,
+                                         .radius =
+                                             w->kind == EG2_SLIDING ? (int32_t)g->radius : -1};
+    enum rc rc;
+
+    qkv.part[0].w = w->q;
+    qkv.part[0].out = q;
+    qkv.part[1].w = w->k;
+    qkv.part[1].out = k;
+    qkv.part[2].w = w->v;
+    qkv.part[2].out = v;
+    if ((rc = norm(p, g->x, w->attn_norm, NULL, h, g->norm_eps, err)) != RC_OK ||
+        (rc = be_linear(p->m->be, &qkv, err)) != RC_OK ||
+        (rc = heads(p, q, g->n_heads, geo, w->q_norm, geo->theta, err)) != RC_OK ||
+        (rc = heads(p, k, geo->n_kv_heads, geo, w->k_norm, geo->theta, err)) != RC_OK ||
+        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones, 0, err)) != RC_OK ||
+        (rc = be_attention_packed(p->m->be, &a, err)) != RC_OK ||
+        (rc = project(p, a.out, w->o, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
+        return rc;
+    return norm(p, buf(g, EG2_T), w->post_attn_norm, g->x, g->x, g->norm_eps, err);
+}
+
+static enum rc feed_forward(const struct pass *p, const struct eg2_layer *w, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    struct be_linear_args glu = {.x = buf(g, EG2_H), .n = p->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
+    enum rc rc;
+
+    glu.part[0].w = w->gate;
+    glu.part[0].out = buf(g, EG2_FF);
+    glu.part[1].w = w->up;
+    if ((rc = norm(p, g->x, w->ffn_norm, NULL, buf(g, EG2_H), g->norm_eps, err)) != RC_OK ||
+        (rc = be_linear(p->m->be, &glu, err)) != RC_OK ||
+        (rc = project(p, buf(g, EG2_FF), w->down, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
+        return rc;
+    return norm(p, buf(g, EG2_T), w->post_ffn_norm, g->x, g->x, g->norm_eps, err);
+}
+
+/* The layer's own input: its rows of the projection are scaled by d_model^-0.5 before the norm;
+ * the norm's eps is all that sees that factor, and takes it. */
+static enum rc own_input(const struct pass *p, uint32_t l, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    const struct eg2_layer *w = &g->layer[l];
+    struct be_tensor *gate = buf(g, EG2_GATE), *ple = buf(g, EG2_PLE);
+    struct be_scale_args mul = {.x = gate, .y = ple, .n = p->n, .scale = 1};
+    struct be_scale_args scale = {.x = g->x, .n = p->n, .scale = w->scalar};
+    enum rc rc;
+
+    if ((rc = project(p, g->x0, g->ple_ctx[l], ple, BE_EPI_NONE, err)) != RC_OK ||
+        (rc = norm(p, ple, g->ple_norm, NULL, ple, g->norm_eps * (float)g->d_model, err)) !=
+            RC_OK ||
+        (rc = project(p, g->x, w->ple_gate, gate, BE_EPI_GELU_TANH, err)) != RC_OK ||
+        (rc = be_scale(p->m->be, &mul, err)) != RC_OK ||
+        (rc = project(p, gate, w->ple_proj, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK ||
+        (rc = norm(p, buf(g, EG2_T), w->ple_norm, g->x, g->x, g->norm_eps, err)) != RC_OK)
+        return rc;
+    return w->scalar != 1 ? be_scale(p->m->be, &scale, err) : RC_OK;
+}
+
+static enum rc layers(const struct pass *p, struct rc_err *err)
+{
+    uint32_t l;
+    enum rc rc;
+
+    for (l = 0; l < p->g->n_layers; l++) {
+        if ((rc = mdl_encode_stopped(p->m, err)) != RC_OK ||
+            (rc = attention(p, &p->g->layer[l], err)) != RC_OK ||
+            (rc = feed_forward(p, &p->g->layer[l], err)) != RC_OK ||
+            (rc = own_input(p, l, err)) != RC_OK)
+            return rc;
+        if (p->m->trace)
+            p->m->trace(p->m->trace_user, l, p->g->x, p->n);
+    }
+    return RC_OK;
+}
+
+/* x / |x|; the sum in f64, in order. RC_INTERNAL for a vector that has no direction. */
+static enum rc normalize(float *x, uint32_t n, uint32_t s, struct rc_err *err)
+{
+    double sum = 0;
+    uint32_t i;
+
+    for (i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    if (!isfinite(sum) || sum == 0)
+        return rc_fail(err, RC_INTERNAL, "sequence %u: a vector of squared length %g", s, sum);
+    sum = sqrt(sum);
+    for (i = 0; i < n; i++)
+        x[i] = (float)(x[i] / sum);
+    return RC_OK;
+}
+
+static enum rc pool(const struct pass *p, float *out, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    struct be_tensor *h = buf(g, EG2_H);
+    struct be_pool_args mean = {
+        .x = h, .offsets = g->offsets, .n_seqs = p->n_seqs, .kind = BE_POOL_MEAN, .out = g->pooled};
+    struct pass vectors = {p->m, g, p->n_seqs, p->n_seqs};
+    uint32_t s, dim = p->m->info.embed_dim;
+    enum rc rc;
+
+    if ((rc = norm(p, g->x, g->out_norm, NULL, h, g->norm_eps, err)) != RC_OK ||
+        (rc = be_pool(p->m->be, &mean, err)) != RC_OK ||
+        (rc = project(&vectors, g->pooled, g->project, g->out, BE_EPI_NONE, err)) != RC_OK ||
+        (rc = be_tensor_read(p->m->be, g->out, 0, p->n_seqs, g->host, err)) != RC_OK)
+        return rc;
+    for (s = 0; s < p->n_seqs; s++)
+        if ((rc = normalize(g->host + (size_t)s * dim, dim, s, err)) != RC_OK)
+            return rc;
+    memcpy(out, g->host, (size_t)p->n_seqs * dim * sizeof(float));
+    return RC_OK;
+}
+
+static enum rc embed(const struct pass *p, const int32_t *ids, struct rc_err *err)
+{
+    struct eg2 *g = p->g;
+    struct be_embed_args e = {.table = g->embed,
+                              .ids = g->ids,
+                              .n = p->n,
+                              .scale = (float)sqrt((double)g->d_model),
+                              .out = g->x};
+    enum rc rc;
+
+    memcpy(g->ids, ids, p->n * sizeof(*ids));
+    if ((rc = be_embed(p->m->be, &e, err)) != RC_OK)
+        return rc;
+    e.out = g->x0; /* stays as it is while layers work on x */
+    return be_embed(p->m->be, &e, err);
+}
+
+/* g->offsets holds the pass, starting at 0. */
+static enum rc run(const struct pass *p, const int32_t *ids, float *out, struct rc_err *err)
+{
+    const uint32_t *offsets = p->g->offsets;
+    uint32_t s, r;
+    enum rc rc;
+
+    for (s = 0; s < p->n_seqs; s++)
+        for (r = offsets[s]; r < offsets[s + 1]; r++)
+            p->g->pos[r] = (int32_t)(r - offsets[s]);
+    if ((rc = embed(p, ids, err)) != RC_OK || (rc = layers(p, err)) != RC_OK)
+        return rc;
+    return pool(p, out, err);
+}
+
+/* ------------------------------------------------------------------ encoding */
+
+static enum rc bad_seq(uint32_t s, struct rc_err *err)
+{
+    if (err)
+        err->item = (int32_t)s;
+    return RC_INVALID;
+}
+
+static enum rc check_input(const struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                           const uint32_t *offsets, struct rc_err *err)
+{
+    uint32_t s, r;
+
+    for (s = 0; s < n_seqs; s++) {
+        if (offsets[s + 1] <= offsets[s] ||
+            offsets[s + 1] - offsets[s] > m->info.max_input_tokens) {
+            rc_fail(err, RC_INVALID, "sequence %u: rows %u to %u; expected 1 to %u of them", s,
+                    offsets[s], offsets[s + 1], m->info.max_input_tokens);
+            return bad_seq(s, err);
+        }
+        for (r = offsets[s]; r < offsets[s + 1]; r++)
+            if (ids[r] < 0 || ids[r] >= (int32_t)m->info.vocab_size) {
+                rc_fail(err, RC_INVALID, "sequence %u: token %d, expected 0 to %u", s, ids[r],
+                        m->info.vocab_size - 1);
+                return bad_seq(s, err);
+            }
+    }
+    return RC_OK;
+}
+
+static enum rc encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                      float *out, struct rc_err *err)
+{
+    struct eg2 *g = m->state;
+    uint32_t s = 0, k;
+    enum rc rc = check_input(m, n_seqs, ids, offsets, err);
+
+    while (rc == RC_OK && s < n_seqs) {
+        uint32_t first = offsets[s];
+        struct pass p = {.m = m, .g = g};
+
+        for (k = 0; s + k < n_seqs && k < g->max_seqs && offsets[s + k + 1] - first <= g->max_rows;
+             k++)
+            g->offsets[k + 1] = offsets[s + k + 1] - first;
+        p.n_seqs = k;
+        p.n = g->offsets[k];
+        rc = run(&p, ids + first, out + (size_t)s * m->info.embed_dim, err);
+        s += k;
+    }
+    return rc;
+}
+
+static uint32_t encode_max_seqs(const struct mdl *m)
+{
+    return ((const struct eg2 *)m->state)->max_seqs;
+}
+
+/* Matryoshka sizes of the published checkpoint, 512, 256 and 128 of 768, are two thirds, a third
+ * and a sixth; no file says them, so the rule stands for checkpoints of other widths too. */
+static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+{
+    uint32_t full = m->info.embed_dim, sixth = full % 6 == 0 ? full / 6 : 0;
+
+    if (dims == full ||
+        (dims > 0 && sixth > 0 && (dims == sixth || dims == 2 * sixth || dims == 4 * sixth)))
+        return RC_OK;
+    if (sixth == 0)
+        return rc_fail_what(err, RC_INVALID, "dimensions",
+                            "dimensions %u: this model only gives %u", dims, full);
+    return rc_fail_what(err, RC_INVALID, "dimensions",
+                        "dimensions %u: this model gives %u, %u, %u or %u", dims, full, 4 * sixth,
+                        2 * sixth, sixth);
+}
+
+/* The shortest input: the tokens of an empty text. */
+static enum rc self_test(struct mdl *m, struct rc_err *err)
+{
+    const struct eg2 *g = m->state;
+    const int32_t ids[2] = {g->tok[EG2_BOS], g->tok[EG2_EOS]};
+    const uint32_t offsets[2] = {0, 2};
+    float *out = calloc(m->info.embed_dim, sizeof(float));
+    enum rc rc;
+
+    if (!out)
+        return rc_fail(err, RC_NOMEM, "no memory for a vector");
+    rc = encode(m, 1, ids, offsets, out, err);
+    free(out);
+    if (rc == RC_INTERNAL) /* of the pass's own kind: the numbers are the file's */
+        rc_fail(err, rc = RC_FORMAT, "the model's first vector is not finite");
+    return rc;
+}
+
+static const char *const hf_archs[] = {"EmbeddingGemma2Model", "embedding_gemma2", NULL};
+static const char *const gguf_archs[] = {"gemma-embedding2", NULL};
+
+const struct mdl_family mdl_eg2 = {
+    .name = "embeddinggemma2",
+    .hf_archs = hf_archs,
+    .gguf_archs = gguf_archs,
+    .gguf_refusal = "EmbeddingGemma 2 is read from safetensors only (config.json, tokenizer.json, "
+                    "model.safetensors); convert it back, or fetch the original",
+    .recipe = "embeddinggemma2-f32-mean-v1",
+    .config = mdl_eg2_config,
+    .plan = mdl_eg2_plan,
+    .fit = mdl_eg2_fit,
+    .shrink = mdl_eg2_shrink,
+    .self_test = self_test,
+    .free = mdl_eg2_free,
+    .embed_tokens = mdl_eg2_embed_tokens,
+    .encode = encode,
+    .encode_max_seqs = encode_max_seqs,
+    .embed_ordered = mdl_eg2_embed_ordered,
+    .dims_check = dims_check,
+};

@@ -1,0 +1,221 @@
+/* sup_embed_out.c - vectors of a worker to the answer of an embedding request.
+ *
+ * Row k of the worker's answer is input at[k] of the request. That it is well formed was
+ * checked where it came in (sup_fleet_check.c); here it is held against the request:
+ * how many, how long, of which files, errors of whom. A large answer is a million numbers: they go
+ * straight into one buffer. Tests: tests/supervisor/test_sup_api_embed.c,
+ * test_sup_api_embed_media.c
+ */
+#include "sup_embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fail *f,
+                          const char *stage)
+{
+    struct sup_json *o = &e->errors;
+
+    sup_json_fmt(o, "%s{\"index\":%u,\"code\":", e->n_errors++ ? "," : "", idx);
+    sup_json_quoted(o, sup_code_word(f->code));
+    sup_json_str(o, ",\"message\":");
+    sup_json_quoted(o, f->err.msg);
+    sup_json_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
+                 f->retry_ms ? "true" : "false", sup_fail_http(f));
+    if (f->retry_ms)
+        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
+    if (f->err.limit)
+        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
+                     (unsigned long long)f->err.limit);
+    sup_json_str(o, "}");
+}
+
+/* ------------------------------------------------------------------- checks */
+
+static bool errors_ok(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
+{
+    if (w->n_errors && !e->per_item)
+        return false;
+    for (size_t k = 0; k < w->n_errors; k++) {
+        uint32_t row = w->errors[k]->index;
+
+        if (row >= e->n_sent || failed[row] || !w->errors[k]->error)
+            return false;
+        failed[row] = true;
+    }
+    return true;
+}
+
+/* What is wrong with w, or NULL. failed[row]: it has an error instead of a vector. */
+static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
+{
+    const uint32_t want = e->dimensions ? e->dimensions : e->call.embed_dim;
+
+    if (!errors_ok(e, w, failed))
+        return "errors of inputs that it was not given, or two of one";
+    if (want && w->dim != want && w->n_errors < w->n)
+        return "vectors of another size";
+    if (w->data.len % sizeof(float) || w->data.len / sizeof(float) != (uint64_t)w->n * w->dim)
+        return "vectors of another length";
+    return NULL;
+}
+
+/* The worker's "" is its text. */
+static const char *stage_of(const char *s)
+{
+    return *s ? s : "text_inference";
+}
+
+static void note_errors(struct sup_embed *e, const Ipc__Vectors *w)
+{
+    for (size_t k = 0; k < w->n_errors; k++) {
+        const Ipc__Error *src = w->errors[k]->error;
+        struct rc_err err = RC_ERR_INIT;
+        struct sup_fail f;
+
+        rc_fail_what(&err, rc_from_wire(src->code), src->what, "%.*s",
+                     src->message.len < 400 ? (int)src->message.len : 400,
+                     src->message.len ? (const char *)src->message.data : "");
+        err.n = src->n;
+        err.limit = src->limit;
+        sup_fail_rc(&f, &err, 0, false);
+        sup_embed_item_error(e, e->at[w->errors[k]->index], &f, stage_of(w->errors[k]->stage));
+    }
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static void write_floats(struct sup_json *o, const uint8_t *data, uint32_t dim)
+{
+    float v;
+
+    for (uint32_t k = 0; k < dim; k++) {
+        memcpy(&v, data + (size_t)k * sizeof(v), sizeof(v));
+        sup_json_put(o, k ? "," : "[", 1);
+        sup_json_f32(o, v);
+    }
+    sup_json_put(o, "]", 1);
+}
+
+static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
+{
+    const uint8_t *data = w->data.data + (size_t)row * w->dim * sizeof(float);
+    struct sup_json *o = &e->out;
+
+    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", first ? "" : ",",
+                 e->at[row]);
+    if (e->base64) {
+        sup_json_put(o, "\"", 1);
+        sup_json_base64(o, data, (size_t)w->dim * sizeof(float));
+        sup_json_put(o, "\"", 1);
+    } else {
+        write_floats(o, data, w->dim);
+    }
+    if (row < w->n_truncated && w->truncated[row])
+        sup_json_str(o, ",\"truncated\":true");
+    sup_json_str(o, "}");
+}
+
+static void head(struct sup_embed *e)
+{
+    sup_json_str(&e->out, "{\"object\":\"list\",\"data\":[");
+}
+
+static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const char *identity)
+{
+    struct sup_json *o = &e->out;
+
+    sup_json_str(o, "],\"model\":");
+    sup_json_quoted(o, e->call.model);
+    sup_json_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu",
+                 (unsigned long long)n_tokens, (unsigned long long)n_tokens);
+    if (e->has_media)
+        sup_json_fmt(o, ",\"media_tokens\":%llu", (unsigned long long)n_media);
+    sup_json_str(o, "}");
+    if (*identity) {
+        sup_json_str(o, ",\"model_identity\":");
+        sup_json_quoted(o, identity);
+    }
+    if (e->per_item) {
+        sup_json_str(o, ",\"errors\":[");
+        if (e->errors.failed)
+            o->failed = true;
+        sup_json_put(o, e->errors.p, e->errors.n);
+        sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", e->n_inputs,
+                     e->n_inputs - e->n_errors, e->n_errors);
+    }
+    sup_json_str(o, "}");
+}
+
+static void write_json(struct sup_embed *e, const Ipc__Vectors *w, const bool *failed)
+{
+    uint64_t n_tokens = 0, n_media = 0;
+    bool first = true;
+
+    head(e);
+    for (uint32_t row = 0; row < w->n; row++) {
+        if (failed[row])
+            continue;
+        write_row(e, w, row, first);
+        first = false;
+        n_tokens += row < w->n_n_tokens ? w->n_tokens[row] : 0;
+        n_media += row < w->n_n_media_tokens ? w->n_media_tokens[row] : 0;
+    }
+    tail(e, n_tokens, n_media, w->model_identity);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        p[i] = (uint8_t)(v >> (8 * i));
+}
+
+/* "AFN1", u32 1 = embeddings, u64 rows, u64 columns, the numbers; little-endian. */
+static void write_numeric(struct sup_embed *e, const Ipc__Vectors *w)
+{
+    uint8_t h[24] = {'A', 'F', 'N', '1', 1};
+
+    put64(h + 8, w->n);
+    put64(h + 16, w->dim);
+    sup_json_put(&e->out, h, sizeof(h));
+    sup_json_put(&e->out, w->data.data, w->data.len);
+}
+
+bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
+{
+    bool *failed;
+    const char *fault;
+
+    if (e->out.n || w->n != e->n_sent) {
+        sup_fail_set(f, SUP_E_INFERENCE_FAILED, "", "the worker answered %u vectors for %u inputs",
+                     w->n, e->n_sent);
+        return false;
+    }
+    if (!(failed = calloc(e->n_sent, sizeof(*failed))))
+        return sup_fail_no_memory(f);
+    if ((fault = fault_of(e, w, failed)) != NULL) {
+        sup_fail_set(f, SUP_E_INFERENCE_FAILED, "", "the worker answered %s", fault);
+    } else if (*e->identity && strcmp(e->identity, w->model_identity) != 0) {
+        sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
+                     "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", e->identity,
+                     *w->model_identity ? "is " : "has no identity", w->model_identity,
+                     *w->model_identity ? "..." : "");
+        fault = "pinned";
+    } else if (e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - 24) {
+        write_numeric(e, w);
+    } else {
+        e->numeric = false;
+        note_errors(e, w);
+        write_json(e, w, failed);
+    }
+    free(failed);
+    return fault == NULL;
+}
+
+void sup_embed_answer_none(struct sup_embed *e)
+{
+    e->numeric = false;
+    head(e);
+    tail(e, 0, 0, "");
+}

@@ -1,0 +1,28 @@
+/* sup_fleet_media.c - what a worker tells of the files it decodes, as metrics.
+ *
+ * Counters are what came since the last Stats of the same worker, so a restart is no
+ * step back. Page: docs/media.md. Tests: tests/supervisor/test_sup_fleet_kernels.c
+ */
+#include "sup_fleet_impl.h"
+
+void worker_media(struct worker *w, const char *id, const Ipc__Stats *s)
+{
+    struct sup_metrics *m = w->f->metrics;
+    Ipc__Stats *old = &w->last_stats;
+
+    worker_rise(m, SUP_M_MEDIA, id, "decoded", s->media_decoded, &old->media_decoded);
+    worker_rise(m, SUP_M_MEDIA, id, "refused", s->media_refused, &old->media_refused);
+    if (s->media_decode_us > old->media_decode_us)
+        sup_series_add(sup_series(m, SUP_M_MEDIA_SECONDS, id, NULL),
+                       (double)(s->media_decode_us - old->media_decode_us) * 1e-6);
+    old->media_decode_us = s->media_decode_us;
+    sup_series_set(sup_series(m, SUP_M_MEDIA_BYTES, id, NULL), (double)s->media_bytes);
+    old->media_bytes = s->media_bytes;
+}
+
+void worker_media_none(struct worker *w, const char *id)
+{
+    if (w->last_stats.media_bytes)
+        sup_series_set(sup_series(w->f->metrics, SUP_M_MEDIA_BYTES, id, NULL), 0);
+    w->last_stats.media_bytes = 0;
+}
