@@ -18,7 +18,9 @@ import bench_common as b
 
 
 def ours(folder, threads, runs, what, clock):
-    exe = os.path.join(os.path.dirname(b.inferd()), "tests", "bench-encode")
+    exe = os.path.join(os.environ.get("INFERD_BIN") or os.path.join(b.ROOT, "build", "release"), "tests", "bench-encode")
+    if not os.path.exists(exe):
+        raise SystemExit(f"{exe} is not there: use tests/bench/run, or build the target bench-encode of the release preset first")
     r = b.run_json([exe, folder, str(threads), str(runs), *what])
     r["runs"] = r["ms_runs" if clock == "wall" else "cpu_ms_runs"]
     return r
