@@ -7,43 +7,19 @@
  *
  * Always true: who fills a set never waits for another, so somebody always gets on; a task that
  * ends in whatever way puts its sets back; a text is never cut to fit. What it costs is bounded:
- * IPC_DECIDE_TEXTS texts of IPC_DECIDE_BYTES together.
+ * IPC_DECIDE_TEXTS texts of IPC_DECIDE_BYTES together (wrk_decide_check.c). Answers:
+ * wrk_decide_answer.c.
  * Tests: tests/worker/test_wrk_decide.c (a scripted model)
  */
-#include "wrk_decide.h"
+#include "wrk_decide_impl.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
 
-#include "wrk_engine_impl.h"
-
 #define TASK_DEFAULT "CLUSTERING"
-#define NO_TEXT UINT32_MAX
-
-struct asked {
-    const Ipc__DecideQuestion *q;
-    uint8_t hash[WRK_SET_HASH_BYTES];
-    struct wrk_proto *set;
-    uint32_t first; /* of its prototypes' texts in this round, NO_TEXT = none */
-    struct wrk_accept accept;
-};
-
-struct wrk_decide {
-    Ipc__Frame *frame; /* the request, owned */
-    size_t frame_bytes;
-    const Ipc__Decide *m;
-    uint32_t n_inputs, n_questions, dim;
-    const char *task_type; /* in force */
-    const char *prefix_of; /* what tokenizing is told: task_type, or "" */
-    struct asked *asked;
-    float *state;    /* [n_inputs, n_questions, dim] unit vectors */
-    bool has_states; /* the first round is over */
-    uint64_t n_tokens;
-    struct rc_err failed; /* code OK = not */
-};
 
 void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t)
 {
@@ -63,78 +39,7 @@ void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t)
     t->decide = NULL;
 }
 
-/* ------------------------------------------------------------------- checking */
-
-static enum rc too_much(struct rc_err *why, const char *what, uint64_t n, uint64_t limit)
-{
-    return rc_fail_what(why, RC_TOO_LARGE, "questions", "%llu %s in one request, at most %llu",
-                        (unsigned long long)n, what, (unsigned long long)limit);
-}
-
-/* Lists that the front has checked; a worker believes nobody. */
-static enum rc check_question(const Ipc__DecideQuestion *q, struct rc_err *why)
-{
-    bool multi = q->kind == WRK_MULTI, fitted = q->calibration_id[0] != '\0';
-
-    if (q->kind != WRK_CHOICE && !multi)
-        return rc_fail_what(why, RC_INVALID, "questions", "question kind %u", q->kind);
-    if (q->n_choices < 2 || q->n_choices > IPC_DECIDE_CHOICES)
-        return rc_fail_what(why, RC_INVALID, "questions", "%zu choices, expected 2 to %u",
-                            q->n_choices, IPC_DECIDE_CHOICES);
-    if (q->n_thresholds != (multi && !fitted ? q->n_choices : 0) ||
-        (fitted && (q->has_min_similarity || q->has_min_margin)))
-        return rc_fail_what(why, RC_INVALID, "questions",
-                            "a question has %zu thresholds for %zu choices%s", q->n_thresholds,
-                            q->n_choices, fitted ? " and a calibration" : "");
-    for (size_t i = 0; i < q->n_choices; i++)
-        if (q->choices[i]->n_examples > IPC_DECIDE_EXAMPLES)
-            return rc_fail_what(why, RC_INVALID, "questions", "%zu examples, expected at most %u",
-                                q->choices[i]->n_examples, IPC_DECIDE_EXAMPLES);
-    for (size_t i = 0; i < q->n_thresholds; i++)
-        if (!(fabs(q->thresholds[i]) <= 1))
-            return rc_fail_what(why, RC_INVALID, "questions", "threshold %zu is outside -1 to 1",
-                                i);
-    return RC_OK;
-}
-
-/* All texts the request can need, whether or not some are known already. */
-static enum rc check_work(const Ipc__Decide *m, struct rc_err *why)
-{
-    uint64_t texts = 0, bytes = 0;
-    enum rc rc;
-
-    if (m->n_questions < 1 || m->n_questions > IPC_DECIDE_QUESTIONS || m->n_inputs < 1 ||
-        m->n_inputs > IPC_DECIDE_INPUTS)
-        return rc_fail_what(why, RC_INVALID, "questions",
-                            "%zu questions and %zu inputs, expected 1 to %u and 1 to %u",
-                            m->n_questions, m->n_inputs, IPC_DECIDE_QUESTIONS, IPC_DECIDE_INPUTS);
-    for (size_t i = 0; i < m->n_questions; i++) {
-        const Ipc__DecideQuestion *q = m->questions[i];
-
-        if ((rc = check_question(q, why)) != RC_OK)
-            return rc;
-        for (size_t k = 0; k < m->n_inputs; k++)
-            bytes += wrk_render_bytes(q, WRK_RENDER_INPUT, m->inputs[k].len);
-        texts += m->n_inputs;
-        for (size_t c = 0; c < q->n_choices; c++) {
-            uint32_t n = wrk_choice_texts(q->choices[c]);
-
-            texts += n;
-            for (uint32_t k = 0; k < n; k++) {
-                enum wrk_render how;
-                size_t len = wrk_choice_text(q->choices[c], k, &how).len;
-
-                bytes += wrk_render_bytes(q, how, len);
-            }
-        }
-    }
-    if (texts > IPC_DECIDE_TEXTS)
-        return too_much(why, "texts (inputs times questions, examples and descriptions)", texts,
-                        IPC_DECIDE_TEXTS);
-    if (bytes > IPC_DECIDE_BYTES)
-        return too_much(why, "bytes of rendered texts", bytes, IPC_DECIDE_BYTES);
-    return RC_OK;
-}
+/* -------------------------------------------------------------------- opening */
 
 static enum rc check_identity(const struct wrk_engine *e, const char *want, struct rc_err *why)
 {
@@ -166,7 +71,7 @@ static enum rc find_prefix(const struct wrk_engine *e, struct wrk_decide *d, str
     return rc;
 }
 
-static enum rc accept_of(struct wrk_engine *e, const struct wrk_decide *d, struct asked *a,
+static enum rc accept_of(struct wrk_engine *e, const struct wrk_decide *d, struct wrk_asked *a,
                          struct rc_err *why)
 {
     const Ipc__DecideQuestion *q = a->q;
@@ -189,7 +94,7 @@ static enum rc accept_of(struct wrk_engine *e, const struct wrk_decide *d, struc
 }
 
 /* The key of a set: its hash beside the model's identity. */
-static void key_of(const struct wrk_engine *e, const struct asked *a, uint8_t *out)
+static void key_of(const struct wrk_engine *e, const struct wrk_asked *a, uint8_t *out)
 {
     crypto_hash_sha256_state h;
 
@@ -272,7 +177,7 @@ static enum rc next_round(struct wrk_engine *e, struct wrk_task *t, struct rc_er
         for (uint32_t k = 0; k < d->n_questions && rc == RC_OK; k++)
             rc = push(m, d->asked[k].q, WRK_RENDER_INPUT, d->m->inputs[i], why);
     for (uint32_t i = 0; i < d->n_questions && rc == RC_OK; i++) {
-        d->asked[i].first = NO_TEXT;
+        d->asked[i].first = WRK_NO_TEXT;
         if (!ours(d, i, t))
             continue;
         d->asked[i].first = (uint32_t)m->n_inputs;
@@ -300,7 +205,7 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
 
     if (!e->info->can_embed)
         return rc_fail_what(why, RC_UNSUPPORTED, "model", "this model makes no embeddings");
-    if ((rc = check_work(m, why)) != RC_OK ||
+    if ((rc = wrk_decide_check(m, why)) != RC_OK ||
         (rc = check_identity(e, m->model_identity, why)) != RC_OK ||
         (m->dimensions != 0 && (rc = mdl_dims_check(e->o.mdl, m->dimensions, why)) != RC_OK))
         return rc;
@@ -322,10 +227,10 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
     if ((rc = find_prefix(e, d, why)) != RC_OK)
         return rc;
     for (uint32_t i = 0; i < d->n_questions; i++) {
-        struct asked *a = &d->asked[i];
+        struct wrk_asked *a = &d->asked[i];
 
         a->q = m->questions[i];
-        a->first = NO_TEXT;
+        a->first = WRK_NO_TEXT;
         wrk_set_hash(a->q, d->task_type, d->dim, a->hash);
         if ((rc = accept_of(e, d, a, why)) != RC_OK) {
             rc_wrap(why, "question %u", i);
@@ -333,7 +238,7 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
         }
     }
     for (uint32_t i = 0; i < d->n_questions; i++) {
-        struct asked *a = &d->asked[i];
+        struct wrk_asked *a = &d->asked[i];
 
         key_of(e, a, key);
         if ((rc = wrk_protos_get(&e->protos, key, (uint32_t)a->q->n_choices, d->dim, t, &a->set,
@@ -372,10 +277,10 @@ void wrk_decide_explain(const struct wrk_task *t, struct rc_err *why)
         return;
     }
     for (uint32_t i = d->n_questions; i-- > 0;) {
-        const struct asked *a = &d->asked[i];
+        const struct wrk_asked *a = &d->asked[i];
         uint32_t left = at - a->first, c = 0;
 
-        if (a->first == NO_TEXT || at < a->first)
+        if (a->first == WRK_NO_TEXT || at < a->first)
             continue;
         while (c + 1 < a->q->n_choices && left >= wrk_choice_texts(a->q->choices[c]))
             left -= wrk_choice_texts(a->q->choices[c++]);
@@ -407,7 +312,7 @@ static enum rc take_states(struct wrk_decide *d, const struct wrk_embed *m, stru
     return RC_OK;
 }
 
-static enum rc take_prototypes(struct wrk_engine *e, struct asked *a, uint32_t dim,
+static enum rc take_prototypes(struct wrk_engine *e, struct wrk_asked *a, uint32_t dim,
                                const struct wrk_embed *m, struct rc_err *why)
 {
     const float *v = wrk_embed_vectors(m) + (size_t)a->first * dim;
@@ -435,7 +340,7 @@ void wrk_decide_embedded(struct wrk_engine *e, struct wrk_task *t)
     enum rc rc = d->has_states ? RC_OK : take_states(d, t->embed, &why);
 
     for (uint32_t i = 0; i < d->n_questions && rc == RC_OK; i++)
-        if (d->asked[i].first != NO_TEXT)
+        if (d->asked[i].first != WRK_NO_TEXT)
             rc = take_prototypes(e, &d->asked[i], d->dim, t->embed, &why);
     if (rc != RC_OK) {
         wrk_decide_explain(t, &why);
@@ -443,88 +348,8 @@ void wrk_decide_embedded(struct wrk_engine *e, struct wrk_task *t)
     }
     d->has_states = true;
     for (uint32_t i = 0; i < d->n_questions; i++)
-        d->asked[i].first = NO_TEXT;
+        d->asked[i].first = WRK_NO_TEXT;
     wrk_embed_free(e, &t->embed);
-}
-
-static void judge(const struct wrk_decide *d, uint32_t input, uint32_t question, double *s,
-                  struct wrk_verdict *v)
-{
-    const struct asked *a = &d->asked[question];
-    const float *state = d->state + ((size_t)input * d->n_questions + question) * d->dim;
-    uint32_t n = (uint32_t)a->q->n_choices;
-
-    for (uint32_t c = 0; c < n; c++)
-        s[c] = wrk_cosine(state, a->set->vec + (size_t)c * d->dim, d->dim);
-    if (a->q->kind == WRK_MULTI)
-        wrk_decide_multi(s, n, &a->accept, v);
-    else
-        wrk_decide_choice(s, n, &a->accept, v);
-}
-
-/* Room for one answer of the message. */
-struct slot {
-    Ipc__DecidedAnswer msg;
-    double s[IPC_DECIDE_CHOICES];
-    struct wrk_verdict v;
-};
-
-static enum rc send_decided(struct wrk_engine *e, const struct wrk_task *t, struct rc_err *err)
-{
-    struct wrk_decide *d = t->decide;
-    uint32_t n = d->n_inputs * d->n_questions;
-    struct slot *slot = calloc(n, sizeof(*slot));
-    Ipc__DecidedAnswer **ptr = calloc(n, sizeof(Ipc__DecidedAnswer *));
-    Ipc__DecidedQuestion q[IPC_DECIDE_QUESTIONS], *qptr[IPC_DECIDE_QUESTIONS];
-    char hash[IPC_DECIDE_QUESTIONS][2 * WRK_SET_HASH_BYTES + 1];
-    Ipc__Decided m = IPC__DECIDED__INIT;
-    Ipc__Frame f = IPC__FRAME__INIT;
-    enum rc rc = RC_NOMEM;
-
-    if (slot == NULL || ptr == NULL) {
-        rc_fail(err, RC_NOMEM, "%u answers", n);
-        goto out;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        struct slot *k = &slot[i];
-
-        judge(d, i / d->n_questions, i % d->n_questions, k->s, &k->v);
-        ipc__decided_answer__init(&k->msg);
-        k->msg.n_similarities = d->asked[i % d->n_questions].q->n_choices;
-        k->msg.similarities = k->s;
-        k->msg.margin = k->v.margin;
-        k->msg.status = k->v.status;
-        k->msg.reason = k->v.reason;
-        k->msg.n_chosen = k->v.n_chosen;
-        k->msg.chosen = k->v.chosen;
-        ptr[i] = &k->msg;
-    }
-    for (uint32_t i = 0; i < d->n_questions; i++) {
-        struct asked *a = &d->asked[i];
-
-        wrk_hex(a->hash, sizeof(a->hash), hash[i]);
-        ipc__decided_question__init(&q[i]);
-        q[i].prototype_set_hash = hash[i];
-        q[i].n_thresholds = a->q->kind == WRK_MULTI ? a->q->n_choices : 0;
-        q[i].thresholds = a->accept.threshold;
-        qptr[i] = &q[i];
-    }
-    m.n_answers = n;
-    m.answers = ptr;
-    m.n_questions = d->n_questions;
-    m.questions = qptr;
-    m.model_identity = (char *)e->info->identity;
-    m.task_type = (char *)d->task_type;
-    m.dimensions = d->dim;
-    m.input_tokens = d->n_tokens;
-    f.task = t->id;
-    f.body_case = IPC__FRAME__BODY_DECIDED;
-    f.decided = &m;
-    rc = wrk_chan_send(e->o.chan, &f, err);
-out:
-    free(slot);
-    free(ptr);
-    return rc;
 }
 
 static bool complete(const struct wrk_decide *d)
@@ -565,7 +390,7 @@ enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err)
             if ((rc = take_over(e, t, &why)) == RC_OK)
                 continue;
         } else if (rc == RC_OK) {
-            rc = send_decided(e, t, &why);
+            rc = wrk_decide_send(e, t, &why);
             if (rc == RC_CLOSED || rc == RC_IO)
                 return rc_fail(err, rc, "%s", why.msg);
         }
