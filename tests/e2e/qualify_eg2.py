@@ -59,7 +59,7 @@ def the_contract_holds_alone_in_a_crowd_and_when_there_are_too_many():
     with folder("oracle") as oracle, Server(fill=fill, max_queue=4) as s:
         report = os.path.join(oracle, "report.json")
         rc, out = run(qualify, "--url", url(s), "--model", MODEL, "--oracle", oracle, "--output", report, "--tolerance", TOLERANCE,
-                      "--iterations", "2", "--concurrency", "2", "--max-tokens", "130", "--overload", "8", "--expect-busy",
+                      "--iterations", "2", "--concurrency", "2", "--max-tokens", "130", "--overload", "6", "--expect-busy",
                       "--timeout", str(60 * SLOW), "--binary", os.path.join(BIN, "inferd"))
         equal(rc, 0, out)
         with open(report, encoding="utf-8") as f:
