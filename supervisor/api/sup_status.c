@@ -107,9 +107,9 @@ void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms
 void sup_fail_refused(struct sup_fail *f, const struct rc_err *err)
 {
     sup_fail_rc(f, err, 0, false);
-    /* the fleet's queue is a matter of admission, not of memory */
+    /* the fleet's queue is a matter of admission, not of memory: the same word, another reason */
     if (err->code == RC_BUSY)
-        f->code = SUP_E_SERVICE_UNAVAILABLE;
+        f->code = SUP_E_MODEL_QUEUE_FULL;
     f->retry_ms = codes[f->code].retry_ms;
 }
 

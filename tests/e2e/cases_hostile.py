@@ -260,7 +260,7 @@ def a_place_in_the_queue():
         stream = s.sse("/v1/completions", {"model": G, "prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True})
         next(stream)
         r = s.post("/ai/v1/completions", {"model": G, "prompt": ["a"] * 4, "max_tokens": 1})
-        equal((r.status, r.json["error"], r.json["retryable"]), (503, "SERVICE_UNAVAILABLE", True), f"{r.body[:200]!r}")
+        equal((r.status, r.json["error"], r.json["retryable"]), (503, "MODEL_RESOURCE_BUSY", True), f"{r.body[:200]!r}")
         check("n_tokens" not in r.json, f"requests are no tokens: {r.json}")
         stream.close()
         wait_for(lambda: s.metric("inferd_tasks_active", model=G) == 0, "the place")

@@ -598,7 +598,7 @@ static void test_queue_full_at_the_second_prompt(void **state)
     T.fleet.refuse_at = 1;
     fake_post("/v1/completions", "{\"model\":\"gemma\",\"prompt\":[\"a\",\"b\"]}");
     assert_int_equal(T.req.status, 503);
-    assert_has("SERVICE_UNAVAILABLE");
+    assert_has("MODEL_RESOURCE_BUSY");
     assert_has("inference_admission");
     assert_string_equal(fake_out_header("Retry-After"), "1");
     assert_true(T.fleet.tickets[0].cancelled);

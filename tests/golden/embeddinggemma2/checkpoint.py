@@ -12,9 +12,18 @@ RECIPE = "embeddinggemma2-f32-mean-v1"
 FIRST = ["config.json", "model.safetensors.index.json"]
 WEIGHTS = "model.safetensors"
 SIDE = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "processor_config.json",
-        "preprocessor_config.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
-        "config_sentence_transformers.json"]
+        "preprocessor_config.json", "sentence_bert_config.json", "config_sentence_transformers.json", "modules.json"]
 BLOCK = 1 << 22
+
+
+def poolings(folder):
+    """config.json of each Pooling that modules.json lists."""
+    try:
+        with open(os.path.join(folder, "modules.json"), encoding="utf-8") as f:
+            modules = json.load(f)
+    except FileNotFoundError:
+        return []
+    return [(m["path"] + "/" if m.get("path") else "") + "config.json" for m in modules if m["type"].endswith("Pooling")]
 
 
 def identity(folder):
@@ -36,7 +45,7 @@ def identity(folder):
         files[name] = own.hexdigest()
 
     h.update(struct.pack("<Q", len(RECIPE)) + RECIPE.encode())
-    for name in FIRST + [WEIGHTS] + SIDE:
+    for name in FIRST + [WEIGHTS] + SIDE + poolings(folder):
         add(name)
     return h.hexdigest(), files
 

@@ -79,9 +79,10 @@ class Reference:
         return self.prompts[PROMPT_OF_TASK[task]]
 
     def picture(self, path):
-        """Inputs of the vision tower and how many tokens it gives."""
+        """Inputs of the vision tower and how many tokens it gives. Transparency is dropped, as the golden files' processor
+        (5.17) did; newer ones lay the picture on white."""
         from PIL import Image
-        r = self.see([Image.open(path)], return_tensors="pt")
+        r = self.see([Image.open(path).convert("RGB")], return_tensors="pt")
         return r["pixel_values"].float(), r["image_position_ids"], int(r["num_soft_tokens_per_image"][0])
 
     def sounds(self, paths):
