@@ -136,9 +136,8 @@ INLINE void values(unsigned r, const float *s, const float *v, uint32_t n, const
         break;      \
     }
 
-static void scores_any(unsigned r, const float *q, const float *k,
-                                                 uint32_t n, bool first, bool last, float scale,
-                                                 float *s)
+static void scores_any(unsigned r, const float *q, const float *k, uint32_t n, bool first,
+                       bool last, float scale, float *s)
 {
 #define CALL(c) scores(c, q, k, n, first, last, scale, s)
     BY_COUNT(r)

@@ -123,8 +123,8 @@ static void test_every_documented_route_exists(void **state)
 
 static void test_every_field_is_documented(void **state)
 {
-    static const struct sup_call_ops *const all[] = {&sup_chat_ops, &sup_completions_ops,
-                                                     &sup_embed_ops, &sup_tokenize_ops,
+    static const struct sup_call_ops *const all[] = {&sup_chat_ops,       &sup_completions_ops,
+                                                     &sup_embed_ops,      &sup_tokenize_ops,
                                                      &sup_detokenize_ops, &sup_decisions_ops};
     unsigned n = 0;
 
