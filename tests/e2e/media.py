@@ -77,7 +77,7 @@ def nothing_is_left(s):
     equal(wait_for(lambda: s.metric("inferd_media_bytes", model=MODEL) == 0 and "idle", "media bytes are 0"), "idle")
     # a worker tells its counts ten times a second at most
     for result, least in (("decoded", 51), ("refused", 10)):
-        wait_for(lambda r=result, n=least: s.metric("inferd_media_files_total", result=r) >= n, f"{result} files are counted")
+        wait_for(lambda r=result, n=least: (s.metric("inferd_media_files_total", result=r) or 0) >= n, f"{result} files are counted")
     check(s.metric("inferd_media_decode_seconds_total", model=MODEL) > 0, "and the time they took")
 
 
