@@ -308,7 +308,7 @@ def main():
     p = argparse.ArgumentParser(prog="tests/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", help="comma list of steps: " + ", ".join(steps))
     p.add_argument("--match", help="end-to-end scripts whose name matches this regular expression")
-    p.add_argument("--fuzz-seconds", type=int, default=6, help="per target (default 6)")
+    p.add_argument("--fuzz-seconds", type=int, default=4, help="per target (default 4)")
     p.add_argument("--list", action="store_true", help="print the steps and stop")
     a = p.parse_args()
     if a.list:
