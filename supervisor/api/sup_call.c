@@ -622,7 +622,7 @@ static bool admit(struct sup_front *front, struct sup_fail *f)
      * requests are still served */
     if (!max || front->active < max)
         return true;
-    sup_fail_set(f, SUP_E_SERVICE_UNAVAILABLE, "",
+    sup_fail_set(f, SUP_E_OVERLOADED, "",
                  "%u requests are in work, the limit is %llu: try again later", front->active,
                  (unsigned long long)max);
     return false;

@@ -109,7 +109,7 @@ void sup_fail_refused(struct sup_fail *f, const struct rc_err *err)
     sup_fail_rc(f, err, 0, false);
     /* the fleet's queue is a matter of admission, not of memory: the same word, another reason */
     if (err->code == RC_BUSY)
-        f->code = SUP_E_MODEL_QUEUE_FULL;
+        f->code = SUP_E_OVERLOADED;
     f->retry_ms = codes[f->code].retry_ms;
 }
 

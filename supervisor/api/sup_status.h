@@ -36,8 +36,7 @@ struct sup_json;
       1000)                                                                                       \
     X(MODEL_RESOURCE_BUSY, "MODEL_RESOURCE_BUSY", 503, "overloaded_error", "inference_capacity",  \
       1000)                                                                                       \
-    X(MODEL_QUEUE_FULL, "MODEL_RESOURCE_BUSY", 503, "overloaded_error", "inference_admission",    \
-      1000)                                                                                       \
+    X(OVERLOADED, "MODEL_RESOURCE_BUSY", 503, "overloaded_error", "inference_admission", 1000)    \
     X(MODEL_UNAVAILABLE, "MODEL_UNAVAILABLE", 503, "server_error", "inference_capacity", 1000)    \
     X(DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", 504, "timeout_error", "", 0)                        \
     X(MODEL_RESOURCE_LIMIT, "MODEL_RESOURCE_LIMIT", 507, "server_error", "", 0)

@@ -259,7 +259,7 @@ def too_many_requests_are_told_when_to_come_back():
         r = s.post("/ai/v1/completions", {"model": TINY_GEMMA, "prompt": "a"})
         equal((r.status, r.headers["retry-after"]), (503, "1"), "refusal")
         equal({k: r.json[k] for k in ("error", "reason", "retryable", "retry_after_ms")},
-              {"error": "SERVICE_UNAVAILABLE", "reason": "inference_admission", "retryable": True, "retry_after_ms": 1000},
+              {"error": "MODEL_RESOURCE_BUSY", "reason": "inference_admission", "retryable": True, "retry_after_ms": 1000},
               "fields")
         equal(s.get("/healthz").status, 200, "probes are not counted")
         stream.close()

@@ -42,7 +42,7 @@ static void test_admission(void **state)
     T.front.active = 2;
     fake_post("/ai/v1/completions", "this is never parsed");
     assert_int_equal(T.req.status, 503);
-    assert_has("{\"error\":\"SERVICE_UNAVAILABLE\"");
+    assert_has("{\"error\":\"MODEL_RESOURCE_BUSY\"");
     assert_has("\"retryable\":true,\"reason\":\"inference_admission\",\"retry_after_ms\":1000}");
     assert_string_equal(fake_out_header("Retry-After"), "1");
     assert_int_equal(T.front.active, 2);

@@ -80,7 +80,7 @@ static void test_refused_at_once(void **state)
     fill(&err, RC_BUSY);
     sup_fail_refused(&f, &err);
     assert_string_equal(sup_code_word(f.code), "MODEL_RESOURCE_BUSY");
-    assert_int_equal(f.code, SUP_E_MODEL_QUEUE_FULL);
+    assert_int_equal(f.code, SUP_E_OVERLOADED);
     assert_int_equal(f.retry_ms, 1000);
     fill(&err, RC_UNLOADING);
     sup_fail_refused(&f, &err);
