@@ -86,7 +86,7 @@ def a_body_of_100_MB_gets_413_and_the_reason():
         wait_for(lambda: alive(s), "the listener")
         block = b"x" * (1 << 20)
         c = s.conn()
-        c.putrequest("POST", "/v1/embeddings")
+        c.putrequest("POST", "/v1/completions")
         c.putheader("Content-Length", str(100 << 20))
         c.endheaders()
         for _ in range(100):  # a client that sends all before it looks
@@ -97,12 +97,12 @@ def a_body_of_100_MB_gets_413_and_the_reason():
         check(b"CONTENT_TOO_LARGE" in body and b"max_body_bytes" in body, f"reason: {body!r}")
         c.close()
         # with an expectation no byte of the body is asked for
-        got = s.raw(b"POST /v1/embeddings HTTP/1.1\r\n" + H + b"Expect: 100-continue\r\nContent-Length: 104857600\r\n\r\n")
+        got = s.raw(b"POST /v1/completions HTTP/1.1\r\n" + H + b"Expect: 100-continue\r\nContent-Length: 104857600\r\n\r\n")
         equal(status(got), 413, "expectation")
         check(b"100 Continue" not in got, "no 100 before a 413")
         # and chunked, where the length is not known before
         with socket.create_connection(("127.0.0.1", s.port), timeout=30 * SLOW) as k:
-            k.sendall(b"POST /v1/embeddings HTTP/1.1\r\n" + H + b"Transfer-Encoding: chunked\r\n\r\n")
+            k.sendall(b"POST /v1/completions HTTP/1.1\r\n" + H + b"Transfer-Encoding: chunked\r\n\r\n")
             for _ in range(100):
                 k.sendall(b"100000\r\n" + block + b"\r\n")
             k.sendall(b"0\r\n\r\n")
