@@ -70,7 +70,6 @@ struct eg2 {
     struct bert_sbert st;
     struct mdl_g4_vision *eyes; /* NULL = the checkpoint has none */
     struct mdl_g4_audio *ears;
-    uint32_t max_rows, max_seqs;
 
     struct be_weight *embed, *out_norm, *project, *ple_norm;
     /* x: the residual stream; x0: the input embeddings, that each layer's own are projected
@@ -78,10 +77,8 @@ struct eg2 {
     struct be_tensor *x, *x0, *pooled, *out;
     struct be_tensor *buf[EG2_ROLES];
     uint32_t buf_of[EG2_ROLES];
-    uint32_t *offsets;  /* [max_seqs + 1] of one pass */
-    int32_t *pos, *ids; /* [max_rows]: positions; ids looked up, 0 where media stand */
-    float *host;        /* [max_seqs, embed_dim] */
-    float *soft;        /* [most soft tokens of one medium, d_model] */
+    int32_t *ids; /* [rows of a pass]: those looked up, 0 where media stand */
+    float *soft;  /* [most soft tokens of one medium, d_model] */
     struct eg2_layer layer[EG2_MAX_LAYERS];
     struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
     float one[EG2_MAX_HEAD];
@@ -92,7 +89,6 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
 /* mdl_eg2_plan.c */
 enum rc mdl_eg2_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err);
-bool mdl_eg2_shrink(struct mdl *m);
 void mdl_eg2_free(struct mdl *m);
 /* mdl_eg2_tokens.c */
 /* Prompts of the side files are those of this build; RC_UNSUPPORTED otherwise. */

@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_PASS_SEQS 1024
-#define MAX_PASS_ROWS (1u << 20)
-
 /* ------------------------------------------------------------------ weights */
 
 /* D d_model, F d_ff, P d_ple, Q all query heads, K all key heads, N one head; rows 0 = a vector */
@@ -208,44 +205,11 @@ static enum rc share(struct mdl *m, struct eg2 *g, struct rc_err *err)
         if (b < n_bufs)
             continue;
         n_bufs++;
-        if ((rc = mdl_plan_tensor(&m->plan, g->max_rows, want[i].cols, &g->buf[b], err)) != RC_OK)
+        if ((rc = mdl_plan_tensor(&m->plan, m->passes.max_rows, want[i].cols, &g->buf[b], err)) !=
+            RC_OK)
             return rc;
     }
     return RC_OK;
-}
-
-/* Rows of one pass: batch_tokens, but never less than one input of full length. */
-static enum rc choose_rows(struct mdl *m, struct eg2 *g, struct rc_err *err)
-{
-    uint32_t rows = m->opts.batch_tokens;
-
-    if (rows < m->info.max_input_tokens)
-        rows = m->info.max_input_tokens;
-    if (rows > MAX_PASS_ROWS)
-        rows = MAX_PASS_ROWS;
-    g->max_rows = rows;
-    g->max_seqs = rows / 2 < MAX_PASS_SEQS ? rows / 2 : MAX_PASS_SEQS;
-    free(g->offsets);
-    free(g->pos);
-    free(g->ids);
-    free(g->host);
-    g->offsets = calloc((size_t)g->max_seqs + 1, sizeof(*g->offsets));
-    g->pos = calloc(g->max_rows, sizeof(*g->pos));
-    g->ids = calloc(g->max_rows, sizeof(*g->ids));
-    g->host = calloc((size_t)g->max_seqs * m->info.embed_dim, sizeof(float));
-    if (!g->offsets || !g->pos || !g->ids || !g->host)
-        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", g->max_rows);
-    return RC_OK;
-}
-
-bool mdl_eg2_shrink(struct mdl *m)
-{
-    struct eg2 *g = m->state;
-
-    if (g->max_rows <= m->info.max_input_tokens)
-        return false;
-    m->opts.batch_tokens = g->max_rows / 2;
-    return true;
 }
 
 static enum rc fit_ones(struct mdl *m, struct eg2 *g, struct rc_err *err)
@@ -295,16 +259,22 @@ static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
 {
     struct eg2 *g = m->state;
-    enum rc rc;
+    uint32_t rows, seqs;
+    enum rc rc = mdl_passes_fit(m, err);
 
-    if ((rc = choose_rows(m, g, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_rows, g->d_model, &g->x, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_rows, g->d_model, &g->x0, err)) != RC_OK ||
-        (rc = share(m, g, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_seqs, g->d_model, &g->pooled, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_seqs, m->info.embed_dim, &g->out, err)) != RC_OK)
+    if (rc != RC_OK)
         return rc;
-    if ((rc = fit_towers(m, g, err)) != RC_OK)
+    rows = m->passes.max_rows;
+    seqs = m->passes.max_seqs;
+    free(g->ids);
+    if (!(g->ids = calloc(rows, sizeof(*g->ids))))
+        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
+    if ((rc = mdl_plan_tensor(&m->plan, rows, g->d_model, &g->x, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, rows, g->d_model, &g->x0, err)) != RC_OK ||
+        (rc = share(m, g, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, seqs, g->d_model, &g->pooled, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.embed_dim, &g->out, err)) != RC_OK ||
+        (rc = fit_towers(m, g, err)) != RC_OK)
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
     return fit_ones(m, g, err);
@@ -321,10 +291,7 @@ void mdl_eg2_free(struct mdl *m)
     mdl_g4_vision_free(&g->eyes, m->be);
     mdl_g4_audio_free(&g->ears, m->be);
     mdl_sbert_deinit(&g->st);
-    free(g->offsets);
-    free(g->pos);
     free(g->ids);
-    free(g->host);
     free(g->soft);
     free(g);
     m->state = NULL;
