@@ -75,15 +75,24 @@ enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint
                         struct be_weight **slot, struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
-/* Dominant weight type by bytes, "Q4_K". */
 /* Any planned matrix of a block type? */
 bool mdl_plan_is_quantized(const struct mdl_plan *p);
+/* Dominant weight type by bytes, "Q4_K". */
 void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap);
 enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err);
 void mdl_plan_free_tensors(struct mdl_plan *p); /* and forgets them */
 enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, struct rc_err *err);
 /* Frees what was built (slots become NULL) and the plan's own memory. */
 void mdl_plan_free(struct mdl_plan *p);
+
+/* A vector of ones, for norms without a weight: in no file, so not of the plan. Made once, by fit;
+ * be NULL (probing): nothing is. */
+struct mdl_ones {
+    struct be_weight *w; /* [n] */
+    float *v;
+};
+enum rc mdl_ones_init(struct mdl_ones *o, struct be_ctx *be, uint32_t n, struct rc_err *err);
+void mdl_ones_deinit(struct mdl_ones *o, struct be_ctx *be);
 
 /* ----------------------------------------------------------------- KV pages */
 

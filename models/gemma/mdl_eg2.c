@@ -98,7 +98,7 @@ static enum rc attention(const struct pass *p, const struct eg2_layer *w, struct
         (rc = be_linear(p->m->be, &qkv, err)) != RC_OK ||
         (rc = heads(p, q, g->n_heads, geo, w->q_norm, geo->theta, err)) != RC_OK ||
         (rc = heads(p, k, geo->n_kv_heads, geo, w->k_norm, geo->theta, err)) != RC_OK ||
-        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones, 0, err)) != RC_OK ||
+        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones.w, 0, err)) != RC_OK ||
         (rc = be_attention_packed(p->m->be, &a, err)) != RC_OK ||
         (rc = project(p, a.out, w->o, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
         return rc;

@@ -21,7 +21,7 @@ struct eg2_geo {
     uint32_t n_kv_heads, head_dim;
     float theta;
     bool used;
-    struct be_weight *ones; /* [head_dim], for the norm without weight; made by fit */
+    struct mdl_ones ones; /* [head_dim], for v's norm without weight; made by fit */
 };
 
 struct eg2_layer {
@@ -81,7 +81,6 @@ struct eg2 {
     float *soft;  /* [most soft tokens of one medium, d_model] */
     struct eg2_layer layer[EG2_MAX_LAYERS];
     struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
-    float one[EG2_MAX_HEAD];
 };
 
 /* mdl_eg2_cfg.c */

@@ -212,26 +212,6 @@ static enum rc share(struct mdl *m, struct eg2 *g, struct rc_err *err)
     return RC_OK;
 }
 
-static enum rc fit_ones(struct mdl *m, struct eg2 *g, struct rc_err *err)
-{
-    struct be_weight_desc d = {
-        .name = "ones", .dtype = BE_F32, .n_rows = 1, .data = g->one, .use = BE_USE_VECTOR};
-    uint32_t i;
-    enum rc rc;
-
-    for (i = 0; i < EG2_MAX_HEAD; i++)
-        g->one[i] = 1;
-    for (i = 0; i < EG2_KINDS; i++) {
-        if (!g->geo[i].used || g->geo[i].ones)
-            continue;
-        d.n_cols = g->geo[i].head_dim;
-        d.n_bytes = d.n_cols * sizeof(float);
-        if ((rc = be_weight_new(m->be, &d, &g->geo[i].ones, err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
-}
-
 /* A pass of a tower is one medium; what it gives waits here for its place in the text. */
 static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
 {
@@ -259,7 +239,7 @@ static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
 {
     struct eg2 *g = m->state;
-    uint32_t rows, seqs;
+    uint32_t rows, seqs, i;
     enum rc rc = mdl_passes_fit(m, err);
 
     if (rc != RC_OK)
@@ -277,7 +257,10 @@ enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
         (rc = fit_towers(m, g, err)) != RC_OK)
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return fit_ones(m, g, err);
+    for (i = 0; rc == RC_OK && i < EG2_KINDS; i++)
+        if (g->geo[i].used)
+            rc = mdl_ones_init(&g->geo[i].ones, m->be, g->geo[i].head_dim, err);
+    return rc;
 }
 
 void mdl_eg2_free(struct mdl *m)
@@ -286,8 +269,7 @@ void mdl_eg2_free(struct mdl *m)
     uint32_t i;
 
     for (i = 0; i < EG2_KINDS; i++)
-        if (g->geo[i].ones)
-            be_weight_free(m->be, &g->geo[i].ones);
+        mdl_ones_deinit(&g->geo[i].ones, m->be);
     mdl_g4_vision_free(&g->eyes, m->be);
     mdl_g4_audio_free(&g->ears, m->be);
     mdl_sbert_deinit(&g->st);

@@ -43,7 +43,7 @@ struct mdl_g4_audio {
     bool clipped;
     struct layer *layer; /* [n_layers] */
     struct be_weight *conv[2], *conv_norm[2], *in, *out_w, *out_b, *proj;
-    struct g4_ones ones;
+    struct mdl_ones ones;
     struct be_tensor *mel, *win[2], *map[2], *flat, *x, *t, *q, *k, *v, *att, *room, *wide, *ff;
     struct be_tensor *places, *rel, *out, *soft;
     struct mdl_g4_trace trace;
@@ -202,7 +202,7 @@ void mdl_g4_audio_free(struct mdl_g4_audio **audio, struct be_ctx *be)
 
     if (!a)
         return;
-    g4_ones_free(&a->ones, be);
+    mdl_ones_deinit(&a->ones, be);
     free(a->layer);
     free(a->place);
     free(a);
@@ -367,7 +367,7 @@ enum rc mdl_g4_audio_fit(struct mdl_g4_audio *a, struct mdl_plan *plan, struct r
         if (want[i].rows > 0 &&
             (rc = mdl_plan_tensor(plan, want[i].rows, want[i].cols, want[i].slot, err)) != RC_OK)
             return rc;
-    return g4_ones_make(&a->ones, plan->be, a->d_out, err);
+    return mdl_ones_init(&a->ones, plan->be, a->d_out, err);
 }
 
 /* --------------------------------------------------------------------- media */

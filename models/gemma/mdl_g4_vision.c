@@ -30,7 +30,7 @@ struct mdl_g4_vision {
     bool clipped, standardize;
     struct layer *layer; /* [n_layers] */
     struct be_weight *patch_w, *pos, *std_bias, *std_scale, *proj;
-    struct g4_ones ones, head_ones;
+    struct mdl_ones ones, head_ones;
     struct be_tensor *px, *x, *t, *q, *k, *v, *att, *gate, *up, *room, *pooled, *soft;
     int32_t *col, *row, *ids; /* [max_patches] */
     uint32_t *offsets;        /* [max_tokens + 1] */
@@ -144,8 +144,8 @@ void mdl_g4_vision_free(struct mdl_g4_vision **vision, struct be_ctx *be)
 
     if (!v)
         return;
-    g4_ones_free(&v->ones, be);
-    g4_ones_free(&v->head_ones, be);
+    mdl_ones_deinit(&v->ones, be);
+    mdl_ones_deinit(&v->head_ones, be);
     free(v->layer);
     free(v->col);
     free(v->row);
@@ -265,9 +265,9 @@ enum rc mdl_g4_vision_fit(struct mdl_g4_vision *v, struct mdl_plan *plan, struct
         if (want[i].rows > 0 &&
             (rc = mdl_plan_tensor(plan, want[i].rows, want[i].cols, want[i].slot, err)) != RC_OK)
             return rc;
-    if ((rc = g4_ones_make(&v->ones, plan->be, v->d_model, err)) != RC_OK)
+    if ((rc = mdl_ones_init(&v->ones, plan->be, v->d_model, err)) != RC_OK)
         return rc;
-    return g4_ones_make(&v->head_ones, plan->be, v->head_dim, err);
+    return mdl_ones_init(&v->head_ones, plan->be, v->head_dim, err);
 }
 
 /* --------------------------------------------------------------------- media */

@@ -25,7 +25,7 @@ struct gemma_geo {
     bool k_eq_v;  /* no v_proj: v is k before its norm and rotation */
     uint32_t buf; /* which of q, k, v, att below */
     bool used;
-    struct be_weight *ones; /* [head_dim], for the norm without weight; made by fit */
+    struct mdl_ones ones; /* [head_dim], for v's norm without weight; made by fit */
 };
 
 struct gemma_layer {
@@ -74,7 +74,6 @@ struct gemma {
     int32_t *ple_ids;           /* [max_rows]: ids, pad where something was injected */
     struct gemma_draft *draft;  /* of a drafter, see mdl_gemma4_draft.c */
     struct gemma_layer layer[GEMMA_MAX_LAYERS];
-    float one[GEMMA_MAX_HEAD];
 };
 
 /* Rows on their way through the layers. */

@@ -53,7 +53,7 @@ static enum rc values(struct mdl *m, struct gemma *g, struct gemma_layer *w,
                       const struct gemma_rows *r, struct rc_err *err)
 {
     const struct gemma_geo *geo = &g->geo[w->kind];
-    struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones);
+    struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones.w);
     struct be_gather_args copy = {.x = g->k[geo->buf], .n = r->n, .out = g->v[geo->buf]};
     enum rc rc;
 

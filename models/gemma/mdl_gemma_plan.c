@@ -326,22 +326,13 @@ static enum rc fit_ff(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_e
 
 static enum rc fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
-    struct be_weight_desc d = {
-        .name = "ones", .dtype = BE_F32, .n_rows = 1, .data = g->one, .use = BE_USE_VECTOR};
+    enum rc rc = RC_OK;
     uint32_t i;
-    enum rc rc;
 
-    for (i = 0; i < GEMMA_MAX_HEAD; i++)
-        g->one[i] = 1;
-    for (i = 0; i < GEMMA_KINDS; i++) {
-        if (!g->geo[i].used || g->geo[i].ones)
-            continue;
-        d.n_cols = g->geo[i].head_dim;
-        d.n_bytes = d.n_cols * sizeof(float);
-        if ((rc = be_weight_new(m->be, &d, &g->geo[i].ones, err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
+    for (i = 0; rc == RC_OK && i < GEMMA_KINDS; i++)
+        if (g->geo[i].used)
+            rc = mdl_ones_init(&g->geo[i].ones, m->be, g->geo[i].head_dim, err);
+    return rc;
 }
 
 enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_err *err)
@@ -404,7 +395,7 @@ void mdl_gemma_free(struct mdl *m)
     uint32_t i;
 
     for (i = 0; i < GEMMA_KINDS; i++)
-        be_weight_free(m->be, &g->geo[i].ones);
+        mdl_ones_deinit(&g->geo[i].ones, m->be);
     free(g->host_logits);
     free(g->tail_seqs);
     free(g->tail_pos);
