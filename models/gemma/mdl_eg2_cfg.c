@@ -4,7 +4,7 @@
  * Everything the forward pass relies on is read and checked here; what it does not compute
  * (another backend, F16, quantized files, another pooling) is refused by name. Published names
  * appear here and in the table of weights only.
- * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2.c
+ * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 

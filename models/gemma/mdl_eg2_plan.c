@@ -5,7 +5,7 @@
  * do not overlap within a layer share memory, and each layer's own inputs are projected when the
  * layer wants them, never for all layers at once: at the published geometry 8,192 tokens take
  * 272 MiB.
- * Source: gemma.md 8, 10. Tests: tests/models/test_mdl_eg2.c
+ * Source: gemma.md 8, 10. Tests: tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 

@@ -3,8 +3,6 @@
  * Provenance: tests/golden/README.md */
 #include "mdl_media.h"
 
-#define EG2_DIR TEST_GOLDEN "/embeddinggemma2"
-#define EG2_BF16_DIR TEST_GOLDEN "/embeddinggemma2-bf16"
 /* These weights amplify rounding: what is asked (oracles/README.md); the towers' part is in it. */
 #define TOL 3e-4
 #define TOL_NORM 1e-4 /* relative, of the residual stream */
