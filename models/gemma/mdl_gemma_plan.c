@@ -122,7 +122,8 @@ static enum rc plan_layer(struct mdl *m, struct gemma *g, uint32_t l, struct rc_
         if (gguf)
             snprintf(name, sizeof(name), "blk.%u.%s.weight", l, layer_weights[i].gguf);
         else
-            snprintf(name, sizeof(name), "%slayers.%u.%s.weight", g->prefix, l,
+            snprintf(name, sizeof(name), "%slayers.%u.%s%s.weight", g->prefix, l,
+                     layer_weights[i].when == 'p' && g->ple_prefix ? g->ple_prefix : "",
                      layer_weights[i].hf);
         rc = layer_weights[i].rows
                  ? mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2,
@@ -324,7 +325,7 @@ static enum rc fit_ff(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_e
     return RC_OK;
 }
 
-static enum rc fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err)
+enum rc mdl_gemma_fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
     enum rc rc = RC_OK;
     uint32_t i;
@@ -350,7 +351,7 @@ enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, stru
          (rc = mdl_plan_tensor(&m->plan, g->max_out, g->n_layers * g->d_ple, &g->tail_ple, err)) !=
              RC_OK))
         return rc;
-    return g->v_norm ? fit_ones(m, g, err) : RC_OK;
+    return g->v_norm ? mdl_gemma_fit_ones(m, g, err) : RC_OK;
 }
 
 /* Before the budgets have been asked: taken, not touched. */

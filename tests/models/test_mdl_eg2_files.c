@@ -53,7 +53,7 @@ static void configs_that_are_refused(void **state)
         {"config.json", "text_config.embedding_dim", "97", RC_FORMAT, "embedding_projection"},
         {"config.json", "text_config.vocab_size", "703", RC_FORMAT, "tokenizer.json"},
         {"config.json", "text_config.vocab_size", "705", RC_FORMAT, "embed_tokens"},
-        {"config.json", "text_config.num_attention_heads", "3", RC_FORMAT, "head_dim"},
+        {"config.json", "text_config.num_attention_heads", "3", RC_FORMAT, "num_key_value_heads"},
         {"config.json", "text_config.head_dim", "15", RC_FORMAT, "head_dim"},
         {"config.json", "text_config.head_dim", "1024", RC_FORMAT, "head_dim"},
         {"config.json", "text_config.sliding_window", "-1", RC_FORMAT, "sliding_window"},
