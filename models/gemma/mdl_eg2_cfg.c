@@ -250,28 +250,36 @@ static enum rc read_side_files(struct eg2 *g, int root_fd, struct rc_err *err)
 
 /* -------------------------------------------------------------- eyes and ears */
 
+/* Files of before processor_config.json have a part's settings in preprocessor_config.json. */
+static const json_t *settings(const json_t *processor, const json_t *older, const char *part)
+{
+    return !older || json_is_object(json_object_get(processor, part)) ? processor : older;
+}
+
 static enum rc read_towers(struct mdl *m, struct eg2 *g, const struct mdl_src *src,
                            struct rc_err *err)
 {
     const json_t *vision = json_object_get(src->config, "vision_config");
     const json_t *audio = json_object_get(src->config, "audio_config");
-    json_t *processor = NULL, *pictures = NULL;
+    json_t *processor = NULL, *older = NULL;
     enum rc rc;
 
     if ((rc = mdl_cfg_load(src->root_fd, "processor_config.json", false, &processor, err)) !=
             RC_OK ||
-        (rc = mdl_cfg_load(src->root_fd, "preprocessor_config.json", false, &pictures, err)) !=
-            RC_OK)
+        (rc = mdl_cfg_load(src->root_fd, "preprocessor_config.json", false, &older, err)) != RC_OK)
         goto out;
     if (vision && !json_is_null(vision)) {
-        if ((rc = mdl_g4_vision_config(&g->eyes, vision, processor ? processor : pictures,
+        if ((rc = mdl_g4_vision_config(&g->eyes, vision,
+                                       settings(processor, older, "image_processor"),
                                        g->text.d_model, err)) != RC_OK)
             goto out;
         m->info.can_embed_image = true;
         m->info.image_pixels = EG2_MAX_PIXELS;
     }
     if (audio && !json_is_null(audio)) {
-        if ((rc = mdl_g4_audio_config(&g->ears, audio, processor, g->text.d_model, err)) != RC_OK)
+        if ((rc = mdl_g4_audio_config(&g->ears, audio,
+                                      settings(processor, older, "feature_extractor"),
+                                      g->text.d_model, err)) != RC_OK)
             goto out;
         m->info.can_embed_sound = true;
         m->info.sound_rate = MDL_G4_SOUND_RATE;
@@ -279,7 +287,7 @@ static enum rc read_towers(struct mdl *m, struct eg2 *g, const struct mdl_src *s
     }
 out:
     json_decref(processor);
-    json_decref(pictures);
+    json_decref(older);
     return rc;
 }
 

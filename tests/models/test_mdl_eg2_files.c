@@ -115,6 +115,32 @@ static void other_modules_are_refused(void **state)
     tdir_rm(dir);
 }
 
+/* preprocessor_config.json counts for the parts that processor_config.json does not describe. */
+static void either_file_of_the_processor_counts(void **state)
+{
+    static const struct {
+        const char *part, *text, *what;
+    } rows[] = {
+        {"image_processor", "{\"do_normalize\": true}", "do_normalize"},
+        {"feature_extractor", "{\"sampling_rate\": 8000}", "sampling_rate"},
+    };
+    struct mdl_opts o = small_opts(BE_F32);
+    char dir[256];
+    size_t i;
+
+    for (i = 0; i < 2; i++) {
+        struct mdl *m;
+
+        tdir_new(dir, EG2_DIR);
+        tdir_put(dir, "preprocessor_config.json", rows[i].text);
+        m = open_model(dir, be, &o);
+        mdl_close(&m);
+        tdir_set(dir, "processor_config.json", rows[i].part, NULL);
+        refused(be, dir, RC_UNSUPPORTED, rows[i].what);
+        tdir_rm(dir);
+    }
+}
+
 struct edit {
     const char *name; /* of the tensor */
     const char *dtype, *shape;
@@ -298,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs_that_are_refused),
         cmocka_unit_test(other_modules_are_refused),
+        cmocka_unit_test(either_file_of_the_processor_counts),
         cmocka_unit_test(weights_that_are_refused),
         cmocka_unit_test(spellings_that_mean_the_same),
         cmocka_unit_test(other_backends_and_formats_are_refused),
