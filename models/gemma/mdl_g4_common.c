@@ -114,7 +114,7 @@ enum rc g4_project(struct be_ctx *be, const struct be_tensor *x, const struct be
     return be_linear(be, &a, err);
 }
 
-bool g4_clamps(float lo, float hi)
+static bool clamps(float lo, float hi)
 {
     return lo > -INFINITY || hi < INFINITY;
 }
@@ -140,7 +140,7 @@ enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_lin
         if (i + 1 < n_linears && l[i]->in_lo == l[i + 1]->in_lo && l[i]->in_hi == l[i + 1]->in_hi)
             continue;
         a.x = x;
-        if (g4_clamps(l[i]->in_lo, l[i]->in_hi)) {
+        if (clamps(l[i]->in_lo, l[i]->in_hi)) {
             if ((rc = clamp(be, x, room, n, l[i]->in_lo, l[i]->in_hi, err)) != RC_OK)
                 return rc;
             a.x = room;
@@ -150,7 +150,7 @@ enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_lin
         a.n_parts = 0;
     }
     for (uint32_t i = 0; i < n_linears; i++)
-        if (g4_clamps(l[i]->out_lo, l[i]->out_hi) &&
+        if (clamps(l[i]->out_lo, l[i]->out_hi) &&
             (rc = clamp(be, out[i], out[i], n, l[i]->out_lo, l[i]->out_hi, err)) != RC_OK)
             return rc;
     return RC_OK;

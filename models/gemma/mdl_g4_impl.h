@@ -43,7 +43,6 @@ enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear 
 enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_linear *const *l,
                      struct be_tensor *const *out, uint32_t n_linears, struct be_tensor *room,
                      uint32_t n, struct rc_err *err);
-bool g4_clamps(float lo, float hi);
 /* out = norm(x) * w, or add + that. */
 enum rc g4_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
                 const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,

@@ -228,28 +228,6 @@ static void dimensions(void **state)
 
 /* -------------------------------------------------------------------- media */
 
-static struct mdl_media *see(struct mdl *m, const char *name)
-{
-    struct mdl_media *media = NULL;
-    struct mdl_image img;
-
-    picture(name, &img);
-    need_ok(mdl_media_image(m, &img, &media, err));
-    free((void *)(uintptr_t)img.pixels);
-    return media;
-}
-
-static struct mdl_media *hear(struct mdl *m, const char *name)
-{
-    struct mdl_media *media = NULL;
-    struct mdl_sound snd;
-
-    sound(name, &snd);
-    need_ok(mdl_media_sound(m, &snd, &media, err));
-    free((void *)(uintptr_t)snd.pcm);
-    return media;
-}
-
 static void words(struct mdl *m, const char *text, struct mdl_ids *out)
 {
     const struct mdl_tok_flags flags = {0};

@@ -69,7 +69,7 @@ static void rig_close(struct rig *r)
     json_decref(r->processor);
 }
 
-static struct mdl_media *see(const struct rig *r, const char *name)
+static struct mdl_media *rig_see(const struct rig *r, const char *name)
 {
     struct mdl_media *m = NULL;
     struct mdl_image img;
@@ -80,7 +80,7 @@ static struct mdl_media *see(const struct rig *r, const char *name)
     return m;
 }
 
-static struct mdl_media *hear(const struct rig *r, const char *name)
+static struct mdl_media *rig_hear(const struct rig *r, const char *name)
 {
     struct mdl_media *m = NULL;
     struct mdl_sound snd;
@@ -136,7 +136,7 @@ static void check_picture(const struct rig *r, const json_t *p)
 
     snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(p, "file")));
     *strchr(name, '.') = '\0';
-    m = see(r, name);
+    m = rig_see(r, name);
     assert_int_equal(m->n_rows, number(p, "patches"));
     assert_int_equal(m->n_tokens, number(p, "soft_tokens"));
     assert_int_equal(m->grid_w, number(p, "grid_w"));
@@ -252,7 +252,7 @@ static void sounds_become_the_features_of_the_reference(void **state)
 
         snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(p, "file")));
         *strchr(name, '.') = '\0';
-        m = hear(&r, name);
+        m = rig_hear(&r, name);
         assert_int_equal(m->n_rows, number(p, "valid_frames"));
         assert_int_equal(m->n_tokens, number(p, "soft_tokens"));
         assert_true(json_array_size(s) > 0);
@@ -305,7 +305,7 @@ static size_t check_tower(struct rig *r, const json_t *towers, const char *kind,
     struct look l = {.towers = towers, .kind = kind};
     const struct mdl_g4_trace t = {.fn = look_at, .user = &l};
     bool eyes = kind[0] == 'v';
-    struct mdl_media *m = eyes ? see(r, name) : hear(r, name);
+    struct mdl_media *m = eyes ? rig_see(r, name) : rig_hear(r, name);
     float *soft = calloc((size_t)m->n_tokens * d_text(r), sizeof(*soft));
 
     assert_non_null(soft);
@@ -373,9 +373,9 @@ static void a_pass_gives_the_same_bytes_whatever_came_before_and_on_any_threads(
     need_ok(be_ctx_new(&one, &o, err));
     rig_open(&r, EG2_DIR, "", be);
     rig_open(&s, EG2_DIR, "", one);
-    m = see(&r, "wide_rgb");
-    other = see(&r, "grey");
-    h = hear(&r, "short");
+    m = rig_see(&r, "wide_rgb");
+    other = rig_see(&r, "grey");
+    h = rig_hear(&r, "short");
     n = (size_t)m->n_tokens * d_text(&r);
     k = (size_t)h->n_tokens * d_text(&r);
     a = calloc((size_t)other->n_tokens * d_text(&r) + n + k, sizeof(*a));
@@ -412,8 +412,8 @@ static void a_pass_stops_between_layers_and_the_next_one_is_whole(void **state)
     int asked = 0;
 
     rig_open(&r, EG2_DIR, "", be);
-    m = see(&r, "grey");
-    h = hear(&r, "short");
+    m = rig_see(&r, "grey");
+    h = rig_hear(&r, "short");
     a = calloc((size_t)m->n_tokens * d_text(&r), sizeof(*a));
     b = calloc((size_t)m->n_tokens * d_text(&r), sizeof(*b));
     assert_true(a && b);
