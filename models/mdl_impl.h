@@ -234,6 +234,14 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 
+/* mdl_ops.c. out = epi(x W^T + bias), bias or NULL; out = norm(x) * w, or add + that. n rows. */
+enum rc mdl_dense(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
+                  const struct be_weight *bias, struct be_tensor *out, uint32_t n, enum be_epi epi,
+                  struct rc_err *err);
+enum rc mdl_rms_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
+                     const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
+                     struct rc_err *err);
+
 /* Between two layers of an encoding pass: RC_CANCELLED when mdl_set_encode_stop's hook says so. */
 enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err);
 

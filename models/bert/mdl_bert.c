@@ -184,19 +184,6 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
     return be_layer_norm(m->be, &ln, err);
 }
 
-/* out = epi(x W^T + b) */
-static enum rc dense(struct mdl *m, const struct be_tensor *x, const struct be_weight *w,
-                     const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                     enum be_epi epi, struct rc_err *err)
-{
-    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = epi};
-
-    a.part[0].w = w;
-    a.part[0].b = bias;
-    a.part[0].out = out;
-    return be_linear(m->be, &a, err);
-}
-
 static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
                      const struct mdl_pass *p, struct rc_err *err)
 {
@@ -230,13 +217,13 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
     ln.b = w->ln1_b;
     if ((rc = be_linear(m->be, &qkv, err)) != RC_OK ||
         (rc = be_attention_packed(m->be, &att, err)) != RC_OK ||
-        (rc = dense(m, b->att, w->o_w, w->o_b, b->t, n, BE_EPI_NONE, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->att, w->o_w, w->o_b, b->t, n, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_layer_norm(m->be, &ln, err)) != RC_OK)
         return rc;
     ln.w = w->ln2_w;
     ln.b = w->ln2_b;
-    if ((rc = dense(m, b->x, w->up_w, w->up_b, b->ff, n, b->act, err)) != RC_OK ||
-        (rc = dense(m, b->ff, w->down_w, w->down_b, b->t, n, BE_EPI_NONE, err)) != RC_OK)
+    if ((rc = mdl_dense(m->be, b->x, w->up_w, w->up_b, b->ff, n, b->act, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->ff, w->down_w, w->down_b, b->t, n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     return be_layer_norm(m->be, &ln, err);
 }

@@ -32,11 +32,7 @@ static struct be_tensor *buf(const struct eg2 *g, size_t role)
 static enum rc project(const struct pass *p, const struct be_tensor *x, const struct be_weight *w,
                        struct be_tensor *out, enum be_epi epi, struct rc_err *err)
 {
-    struct be_linear_args a = {.x = x, .n = p->n, .n_parts = 1, .epi = epi};
-
-    a.part[0].w = w;
-    a.part[0].out = out;
-    return be_linear(p->m->be, &a, err);
+    return mdl_dense(p->m->be, x, w, NULL, out, p->n, epi, err);
 }
 
 /* out = norm(x) * w, or add to the residual stream */
@@ -44,9 +40,7 @@ static enum rc norm(const struct pass *p, const struct be_tensor *x, const struc
                     const struct be_tensor *add, struct be_tensor *out, float eps,
                     struct rc_err *err)
 {
-    struct be_rms_norm_args a = {.x = x, .w = w, .add = add, .out = out, .n = p->n, .eps = eps};
-
-    return be_rms_norm(p->m->be, &a, err);
+    return mdl_rms_norm(p->m->be, x, w, add, out, p->n, eps, err);
 }
 
 /* Norm of each head, then rotation; theta 0 = the norm alone. */

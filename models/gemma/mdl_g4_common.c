@@ -102,18 +102,6 @@ enum rc g4_clipped(struct g4_names *p, uint64_t rows, uint64_t cols, bool clippe
 
 /* ---------------------------------------------------------------------- pass */
 
-enum rc g4_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                   const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                   struct rc_err *err)
-{
-    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = BE_EPI_NONE};
-
-    a.part[0].w = w;
-    a.part[0].b = bias;
-    a.part[0].out = out;
-    return be_linear(be, &a, err);
-}
-
 static bool clamps(float lo, float hi)
 {
     return lo > -INFINITY || hi < INFINITY;
@@ -160,15 +148,6 @@ enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear 
                  struct be_tensor *room, struct be_tensor *out, uint32_t n, struct rc_err *err)
 {
     return g4_apply_all(be, x, &l, &out, 1, room, n, err);
-}
-
-enum rc g4_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
-                struct rc_err *err)
-{
-    struct be_rms_norm_args a = {.x = x, .w = w, .add = add, .out = out, .n = n, .eps = eps};
-
-    return be_rms_norm(be, &a, err);
 }
 
 enum rc g4_act(struct be_ctx *be, struct be_tensor *x, enum be_act_kind kind, uint32_t n,

@@ -32,10 +32,6 @@ enum rc g4_clipped(struct g4_names *p, uint64_t rows, uint64_t cols, bool clippe
                    struct g4_linear *out, struct rc_err *err, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* out = x W^T with a plain matrix. */
-enum rc g4_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                   const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                   struct rc_err *err);
 /* out = linear(x). room: where the clamped input goes; x itself when it is not needed after. */
 enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear *l,
                  struct be_tensor *room, struct be_tensor *out, uint32_t n, struct rc_err *err);
@@ -43,10 +39,6 @@ enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear 
 enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_linear *const *l,
                      struct be_tensor *const *out, uint32_t n_linears, struct be_tensor *room,
                      uint32_t n, struct rc_err *err);
-/* out = norm(x) * w, or add + that. */
-enum rc g4_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
-                struct rc_err *err);
 enum rc g4_act(struct be_ctx *be, struct be_tensor *x, enum be_act_kind kind, uint32_t n,
                struct rc_err *err);
 /* RC_UNSUPPORTED unless obj[key] is absent, null or the number `want`. */

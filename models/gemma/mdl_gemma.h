@@ -114,8 +114,6 @@ enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struc
                          struct rc_err *err);
 enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32_t n,
                       struct rc_err *err);
-enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                          struct be_tensor *out, uint32_t n, struct rc_err *err);
 
 /* mdl_gemma_depth.c: kv_read and kv_fill of mdl_impl.h */
 uint64_t mdl_gemma_kv_read(const struct mdl *m, uint32_t pos);
