@@ -257,6 +257,7 @@ void mdl_close(struct mdl **mp)
     mdl_plan_free(&m->plan); /* slots lie in the state: before the state */
     if (m->fam && m->state)
         m->fam->free(m);
+    mdl_passes_deinit(&m->passes);
     mdl_tok_free(&m->tok);
     mdl_file_close(&m->file);
     free(m);
@@ -511,21 +512,16 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                    float *out, struct rc_err *err)
 {
-    if (m->fam->encode_with)
-        return m->fam->encode_with(m, n_seqs, ids, offsets, NULL, 0, out, err);
-    return m->fam->encode ? m->fam->encode(m, n_seqs, ids, offsets, out, err)
-                          : cannot(m, "embed", err);
+    return mdl_encode_with(m, n_seqs, ids, offsets, NULL, 0, out, err);
 }
 
 enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                         const struct mdl_encode_media *media, uint32_t n_media, float *out,
                         struct rc_err *err)
 {
-    if (n_media == 0)
-        return mdl_encode(m, n_seqs, ids, offsets, out, err);
-    return m->fam->encode_with
-               ? m->fam->encode_with(m, n_seqs, ids, offsets, media, n_media, out, err)
-               : cannot(m, "embed pictures or sounds", err);
+    if (!m->fam->encode || (n_media > 0 && !m->fam->check_media))
+        return cannot(m, n_media > 0 ? "embed pictures or sounds" : "embed", err);
+    return mdl_passes_run(m, n_seqs, ids, offsets, media, n_media, out, err);
 }
 
 enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,
@@ -587,7 +583,7 @@ enum rc mdl_encode_stopped(const struct mdl *m, struct rc_err *err)
 
 uint32_t mdl_encode_max_seqs(const struct mdl *m)
 {
-    return m->fam->encode_max_seqs ? m->fam->encode_max_seqs(m) : 0;
+    return m->passes.max_seqs;
 }
 
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)

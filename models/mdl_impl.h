@@ -75,15 +75,24 @@ enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint
                         struct be_weight **slot, struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
-/* Dominant weight type by bytes, "Q4_K". */
 /* Any planned matrix of a block type? */
 bool mdl_plan_is_quantized(const struct mdl_plan *p);
+/* Dominant weight type by bytes, "Q4_K". */
 void mdl_plan_quant(const struct mdl_plan *p, char *out, size_t cap);
 enum rc mdl_plan_build_tensors(struct mdl_plan *p, struct rc_err *err);
 void mdl_plan_free_tensors(struct mdl_plan *p); /* and forgets them */
 enum rc mdl_plan_build_weights(struct mdl_plan *p, const struct mdl_opts *o, struct rc_err *err);
 /* Frees what was built (slots become NULL) and the plan's own memory. */
 void mdl_plan_free(struct mdl_plan *p);
+
+/* A vector of ones, for norms without a weight: in no file, so not of the plan. Made once, by fit;
+ * be NULL (probing): nothing is. */
+struct mdl_ones {
+    struct be_weight *w; /* [n] */
+    float *v;
+};
+enum rc mdl_ones_init(struct mdl_ones *o, struct be_ctx *be, uint32_t n, struct rc_err *err);
+void mdl_ones_deinit(struct mdl_ones *o, struct be_ctx *be);
 
 /* ----------------------------------------------------------------- KV pages */
 
@@ -102,6 +111,21 @@ uint64_t mdl_kv_seq_pages(uint32_t page_tokens, uint32_t window, uint32_t chunk,
 
 /* ------------------------------------------------------------------- models */
 
+/* Of an encoder: bounds and host memory of a pass (mdl_passes.c). */
+struct mdl_passes {
+    uint32_t max_rows, max_seqs;
+    uint32_t *offsets; /* [max_seqs + 1] */
+    int32_t *pos;      /* [max_rows] */
+};
+/* One pass: whole sequences, packed. */
+struct mdl_pass {
+    uint32_t n_rows, n_seqs, n_media;
+    const uint32_t *offsets;  /* [n_seqs + 1], from 0 */
+    const int32_t *ids, *pos; /* [n_rows]; pos counts from 0 in each sequence */
+    const struct mdl_encode_media *media; /* of this pass; their rows count from row0 */
+    uint32_t row0;
+};
+
 struct mdl {
     const struct mdl_family *fam;
     struct mdl_file *file;
@@ -115,6 +139,7 @@ struct mdl {
     struct mdl_kv_geometry geo;
     int32_t eos[MDL_MAX_EOS];
     size_t n_eos;
+    struct mdl_passes passes;
     uint32_t n_out; /* rows of logits of the last pass; 0 before any, or after one that failed */
     const struct mdl_tok_stop *stop; /* for mdl_tok_flags; NULL: never asked */
     bool (*encode_stop)(void *user); /* see mdl_set_encode_stop */
@@ -173,18 +198,19 @@ struct mdl_family {
                     const struct mdl_chat_opts *, struct mdl_ids *, struct rc_err *);
     enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,
                             struct mdl_ids *, struct rc_err *);
-    enum rc (*encode)(struct mdl *, uint32_t, const int32_t *, const uint32_t *, float *,
-                      struct rc_err *);
-    uint32_t (*encode_max_seqs)(const struct mdl *);
-    /* Optional: media and ordered inputs; encode_with then stands for encode too. */
+    /* A pass of mdl_encode over checked sequences, to out [n_seqs, embed_dim]; its fit begins with
+     * mdl_passes_fit. */
+    enum rc (*encode)(struct mdl *, const struct mdl_pass *, float *, struct rc_err *);
+    /* Optional: media and ordered inputs. check_media, of a call before its first pass: every
+     * placeholder has its medium, every medium its placeholders. */
     enum rc (*media_image)(const struct mdl *, const struct mdl_image *, struct mdl_media **,
                            struct rc_err *);
     enum rc (*media_sound)(const struct mdl *, const struct mdl_sound *, struct mdl_media **,
                            struct rc_err *);
     enum rc (*embed_ordered)(const struct mdl *, const struct mdl_embed_input *, struct mdl_ids *,
                              uint32_t *, struct rc_err *);
-    enum rc (*encode_with)(struct mdl *, uint32_t, const int32_t *, const uint32_t *,
-                           const struct mdl_encode_media *, uint32_t, float *, struct rc_err *);
+    enum rc (*check_media)(const struct mdl *, uint32_t, const int32_t *, const uint32_t *,
+                           const struct mdl_encode_media *, uint32_t, struct rc_err *);
     bool (*is_placeholder)(const struct mdl *, int32_t); /* NULL: no id is */
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
 };
@@ -194,6 +220,26 @@ extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_b
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
 enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char out[65],
+                     struct rc_err *err);
+
+/* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
+ * shrink, which halves the former (both as in mdl_family). run: mdl_encode_with, for a family that
+ * has encode; media only where it has check_media. */
+enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
+bool mdl_passes_shrink(struct mdl *m);
+void mdl_passes_deinit(struct mdl_passes *p);
+enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                       const struct mdl_encode_media *media, uint32_t n_media, float *out,
+                       struct rc_err *err);
+/* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
+double mdl_normalize(float *x, uint32_t n);
+
+/* mdl_ops.c. out = epi(x W^T + bias), bias or NULL; out = norm(x) * w, or add + that. n rows. */
+enum rc mdl_dense(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
+                  const struct be_weight *bias, struct be_tensor *out, uint32_t n, enum be_epi epi,
+                  struct rc_err *err);
+enum rc mdl_rms_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
+                     const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
                      struct rc_err *err);
 
 /* Between two layers of an encoding pass: RC_CANCELLED when mdl_set_encode_stop's hook says so. */

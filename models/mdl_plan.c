@@ -368,3 +368,30 @@ void mdl_plan_free(struct mdl_plan *p)
     free(p->w);
     memset(p, 0, sizeof(*p));
 }
+
+enum rc mdl_ones_init(struct mdl_ones *o, struct be_ctx *be, uint32_t n, struct rc_err *err)
+{
+    struct be_weight_desc d = {.name = "ones",
+                               .dtype = BE_F32,
+                               .n_rows = 1,
+                               .n_cols = n,
+                               .n_bytes = n * sizeof(float),
+                               .use = BE_USE_VECTOR};
+
+    if (!be || o->w)
+        return RC_OK;
+    if (!o->v && !(o->v = malloc(n * sizeof(float))))
+        return rc_fail(err, RC_NOMEM, "no memory for %u ones", n);
+    for (uint32_t i = 0; i < n; i++)
+        o->v[i] = 1;
+    d.data = o->v;
+    return be_weight_new(be, &d, &o->w, err);
+}
+
+void mdl_ones_deinit(struct mdl_ones *o, struct be_ctx *be)
+{
+    if (be)
+        be_weight_free(be, &o->w);
+    free(o->v);
+    o->v = NULL;
+}

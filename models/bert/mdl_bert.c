@@ -18,9 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASS_SEQS 1024
-#define MAX_PASS_ROWS (1u << 20) /* n_pos is at most that, so one input fits */
-
 /* ------------------------------------------------------------------ weights */
 
 /* name without ".weight"/".bias"; both exist for each; LN: may be gamma/beta */
@@ -116,58 +113,31 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
 
 /* ------------------------------------------------------------------- memory */
 
-/* Rows of one pass: batch_tokens, but never less than one input of full length
- * (else no input of that length could ever be served). */
-static enum rc choose_rows(struct mdl *m, struct bert *b, struct rc_err *err)
-{
-    uint32_t rows = m->opts.batch_tokens;
-
-    if (rows < m->info.max_input_tokens)
-        rows = m->info.max_input_tokens;
-    if (rows > MAX_PASS_ROWS)
-        rows = MAX_PASS_ROWS;
-    b->max_rows = rows;
-    b->max_seqs = rows / 2 < MAX_PASS_SEQS ? rows / 2 : MAX_PASS_SEQS;
-    free(b->positions);
-    free(b->zeros);
-    free(b->offsets);
-    free(b->host_pooled);
-    b->positions = calloc(b->max_rows, sizeof(*b->positions));
-    b->zeros = calloc(b->max_rows, sizeof(*b->zeros));
-    b->offsets = calloc((size_t)b->max_seqs + 1, sizeof(*b->offsets));
-    b->host_pooled = calloc((size_t)b->max_seqs * b->d_model, sizeof(float));
-    if (!b->positions || !b->zeros || !b->offsets || !b->host_pooled)
-        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", b->max_rows);
-    return RC_OK;
-}
-
-static bool shrink(struct mdl *m)
-{
-    struct bert *b = m->state;
-
-    if (b->max_rows <= m->info.max_input_tokens)
-        return false;
-    m->opts.batch_tokens = b->max_rows / 2;
-    return true;
-}
-
 static enum rc fit(struct mdl *m, struct rc_err *err)
 {
     struct bert *b = m->state;
+    uint32_t rows, seqs;
     size_t i;
-    enum rc rc = choose_rows(m, b, err);
+    enum rc rc = mdl_passes_fit(m, err);
 
     if (rc != RC_OK)
         return rc;
+    rows = m->passes.max_rows;
+    seqs = m->passes.max_seqs;
+    free(b->zeros);
+    free(b->host_pooled);
+    b->zeros = calloc(rows, sizeof(*b->zeros));
+    b->host_pooled = calloc((size_t)seqs * b->d_model, sizeof(float));
+    if (!b->zeros || !b->host_pooled)
+        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
     {
         const struct {
             uint32_t rows, cols;
             struct be_tensor **slot;
         } want[] = {
-            {b->max_rows, b->d_model, &b->x}, {b->max_rows, b->d_model, &b->t},
-            {b->max_rows, b->d_model, &b->q}, {b->max_rows, b->d_model, &b->k},
-            {b->max_rows, b->d_model, &b->v}, {b->max_rows, b->d_model, &b->att},
-            {b->max_rows, b->d_ff, &b->ff},   {b->max_seqs, b->d_model, &b->pooled},
+            {rows, b->d_model, &b->x}, {rows, b->d_model, &b->t},      {rows, b->d_model, &b->q},
+            {rows, b->d_model, &b->k}, {rows, b->d_model, &b->v},      {rows, b->d_model, &b->att},
+            {rows, b->d_ff, &b->ff},   {seqs, b->d_model, &b->pooled},
         };
 
         for (i = 0; i < sizeof(want) / sizeof(*want); i++)
@@ -184,9 +154,7 @@ static void bert_free(struct mdl *m)
     struct bert *b = m->state;
 
     mdl_sbert_deinit(&b->st);
-    free(b->positions);
     free(b->zeros);
-    free(b->offsets);
     free(b->host_pooled);
     free(b);
     m->state = NULL;
@@ -194,12 +162,12 @@ static void bert_free(struct mdl *m)
 
 /* ------------------------------------------------------------- forward pass */
 
-static enum rc embed(struct mdl *m, struct bert *b, const int32_t *ids, uint32_t n,
-                     struct rc_err *err)
+static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, struct rc_err *err)
 {
-    struct be_embed_args e = {.table = b->word, .ids = ids, .n = n, .scale = 1, .out = b->x};
+    struct be_embed_args e = {
+        .table = b->word, .ids = p->ids, .n = p->n_rows, .scale = 1, .out = b->x};
     struct be_layer_norm_args ln = {
-        .x = b->x, .w = b->ln_w, .b = b->ln_b, .out = b->x, .n = n, .eps = b->norm_eps};
+        .x = b->x, .w = b->ln_w, .b = b->ln_b, .out = b->x, .n = p->n_rows, .eps = b->norm_eps};
     enum rc rc;
 
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
@@ -210,35 +178,23 @@ static enum rc embed(struct mdl *m, struct bert *b, const int32_t *ids, uint32_t
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
-    e.ids = b->positions;
+    e.ids = p->pos;
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     return be_layer_norm(m->be, &ln, err);
 }
 
-/* out = epi(x W^T + b) */
-static enum rc dense(struct mdl *m, const struct be_tensor *x, const struct be_weight *w,
-                     const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                     enum be_epi epi, struct rc_err *err)
+static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
+                     const struct mdl_pass *p, struct rc_err *err)
 {
-    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = epi};
-
-    a.part[0].w = w;
-    a.part[0].b = bias;
-    a.part[0].out = out;
-    return be_linear(m->be, &a, err);
-}
-
-static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w, uint32_t n,
-                     uint32_t n_seqs, struct rc_err *err)
-{
+    uint32_t n = p->n_rows;
     struct be_linear_args qkv = {.x = b->x, .n = n, .n_parts = 3, .epi = BE_EPI_NONE};
     struct be_attention_packed_args att = {.q = b->q,
                                            .k = b->k,
                                            .v = b->v,
                                            .out = b->att,
-                                           .offsets = b->offsets,
-                                           .n_seqs = n_seqs,
+                                           .offsets = p->offsets,
+                                           .n_seqs = p->n_seqs,
                                            .n_heads = b->n_heads,
                                            .n_kv_heads = b->n_heads,
                                            .head_dim = b->head_dim,
@@ -261,122 +217,53 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w, 
     ln.b = w->ln1_b;
     if ((rc = be_linear(m->be, &qkv, err)) != RC_OK ||
         (rc = be_attention_packed(m->be, &att, err)) != RC_OK ||
-        (rc = dense(m, b->att, w->o_w, w->o_b, b->t, n, BE_EPI_NONE, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->att, w->o_w, w->o_b, b->t, n, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_layer_norm(m->be, &ln, err)) != RC_OK)
         return rc;
     ln.w = w->ln2_w;
     ln.b = w->ln2_b;
-    if ((rc = dense(m, b->x, w->up_w, w->up_b, b->ff, n, b->act, err)) != RC_OK ||
-        (rc = dense(m, b->ff, w->down_w, w->down_b, b->t, n, BE_EPI_NONE, err)) != RC_OK)
+    if ((rc = mdl_dense(m->be, b->x, w->up_w, w->up_b, b->ff, n, b->act, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->ff, w->down_w, w->down_b, b->t, n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     return be_layer_norm(m->be, &ln, err);
 }
 
-/* x / max(|x|, 1e-12); the sum in f64, in order, so that it depends on x alone. */
-static void normalize(float *x, uint32_t n)
-{
-    double sum = 0;
-    uint32_t i;
-
-    for (i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
-    sum = sqrt(sum);
-    if (sum < 1e-12)
-        sum = 1e-12;
-    for (i = 0; i < n; i++)
-        x[i] = (float)(x[i] / sum);
-}
-
-static enum rc pool(struct mdl *m, struct bert *b, uint32_t n_seqs, float *out, struct rc_err *err)
-{
-    struct be_pool_args a = {.x = b->x, .offsets = b->offsets, .n_seqs = n_seqs, .out = b->pooled};
-    size_t dim = m->info.embed_dim, d = b->d_model;
-    uint32_t p, s;
-    enum rc rc;
-
-    for (p = 0; p < b->st.n_pools; p++) {
-        a.kind = b->st.pools[p];
-        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
-            (rc = be_tensor_read(m->be, b->pooled, 0, n_seqs, b->host_pooled, err)) != RC_OK)
-            return rc;
-        for (s = 0; s < n_seqs; s++)
-            memcpy(out + s * dim + p * d, b->host_pooled + s * d, d * sizeof(float));
-    }
-    for (s = 0; b->st.normalize && s < n_seqs; s++)
-        normalize(out + s * dim, (uint32_t)dim);
-    return RC_OK;
-}
-
-/* b->offsets holds the pass, starting at 0. */
-static enum rc pass(struct mdl *m, struct bert *b, uint32_t n_seqs, const int32_t *ids, float *out,
+static enum rc pool(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
                     struct rc_err *err)
 {
-    uint32_t n = b->offsets[n_seqs], s, r, l;
+    struct be_pool_args a = {
+        .x = b->x, .offsets = p->offsets, .n_seqs = p->n_seqs, .out = b->pooled};
+    size_t dim = m->info.embed_dim, d = b->d_model;
+    uint32_t i, s;
     enum rc rc;
 
-    for (s = 0; s < n_seqs; s++)
-        for (r = b->offsets[s]; r < b->offsets[s + 1]; r++)
-            b->positions[r] = (int32_t)(r - b->offsets[s]);
-    if ((rc = embed(m, b, ids, n, err)) != RC_OK)
-        return rc;
-    for (l = 0; l < b->n_layers; l++) {
-        if ((rc = mdl_encode_stopped(m, err)) != RC_OK ||
-            (rc = layer(m, b, &b->layer[l], n, n_seqs, err)) != RC_OK)
+    for (i = 0; i < b->st.n_pools; i++) {
+        a.kind = b->st.pools[i];
+        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
+            (rc = be_tensor_read(m->be, b->pooled, 0, p->n_seqs, b->host_pooled, err)) != RC_OK)
             return rc;
-        if (m->trace)
-            m->trace(m->trace_user, l, b->x, n);
+        for (s = 0; s < p->n_seqs; s++)
+            memcpy(out + s * dim + i * d, b->host_pooled + s * d, d * sizeof(float));
     }
-    return pool(m, b, n_seqs, out, err);
-}
-
-static enum rc check_input(const struct mdl *m, uint32_t n_seqs, const int32_t *ids,
-                           const uint32_t *offsets, struct rc_err *err)
-{
-    uint32_t s, r;
-
-    for (s = 0; s < n_seqs; s++) {
-        if (offsets[s + 1] <= offsets[s] ||
-            offsets[s + 1] - offsets[s] > m->info.max_input_tokens) {
-            rc_fail(err, RC_INVALID, "sequence %u: rows %u to %u; expected 1 to %u of them", s,
-                    offsets[s], offsets[s + 1], m->info.max_input_tokens);
-            if (err)
-                err->item = (int32_t)s;
-            return RC_INVALID;
-        }
-        for (r = offsets[s]; r < offsets[s + 1]; r++)
-            if (ids[r] < 0 || ids[r] >= (int32_t)m->info.vocab_size) {
-                rc_fail(err, RC_INVALID, "sequence %u: token %d, expected 0 to %u", s, ids[r],
-                        m->info.vocab_size - 1);
-                if (err)
-                    err->item = (int32_t)s;
-                return RC_INVALID;
-            }
-    }
+    for (s = 0; b->st.normalize && s < p->n_seqs; s++)
+        mdl_normalize(out + s * dim, (uint32_t)dim);
     return RC_OK;
 }
 
-static enum rc encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
-                      float *out, struct rc_err *err)
+static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct bert *b = m->state;
-    uint32_t s = 0, k;
-    enum rc rc = check_input(m, n_seqs, ids, offsets, err);
+    uint32_t l;
+    enum rc rc = embed(m, b, p, err);
 
-    while (rc == RC_OK && s < n_seqs) {
-        uint32_t first = offsets[s];
-
-        for (k = 0; s + k < n_seqs && k < b->max_seqs && offsets[s + k + 1] - first <= b->max_rows;
-             k++)
-            b->offsets[k + 1] = offsets[s + k + 1] - first;
-        rc = pass(m, b, k, ids + first, out + (size_t)s * m->info.embed_dim, err);
-        s += k;
+    for (l = 0; rc == RC_OK && l < b->n_layers; l++) {
+        if ((rc = mdl_encode_stopped(m, err)) != RC_OK ||
+            (rc = layer(m, b, &b->layer[l], p, err)) != RC_OK)
+            return rc;
+        if (m->trace)
+            m->trace(m->trace_user, l, b->x, p->n_rows);
     }
-    return rc;
-}
-
-static uint32_t encode_max_seqs(const struct mdl *m)
-{
-    return ((const struct bert *)m->state)->max_seqs;
+    return rc != RC_OK ? rc : pool(m, b, p, out, err);
 }
 
 static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
@@ -400,7 +287,7 @@ static enum rc self_test(struct mdl *m, struct rc_err *err)
 
     if (!out)
         return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = encode(m, 1, ids, offsets, out, err);
+    rc = mdl_encode(m, 1, ids, offsets, out, err);
     for (i = 0; rc == RC_OK && i < m->info.embed_dim; i++)
         if (!isfinite(out[i]))
             rc = rc_fail(err, RC_FORMAT, "the model's first vector is not finite (value %u)", i);
@@ -420,11 +307,10 @@ const struct mdl_family mdl_bert = {
     .config = mdl_bert_config,
     .plan = plan,
     .fit = fit,
-    .shrink = shrink,
+    .shrink = mdl_passes_shrink,
     .self_test = self_test,
     .free = bert_free,
     .embed_tokens = mdl_bert_embed_tokens,
     .encode = encode,
-    .encode_max_seqs = encode_max_seqs,
     .dims_check = dims_check,
 };

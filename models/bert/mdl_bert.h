@@ -19,14 +19,12 @@ struct bert {
     enum be_epi act;
     char prefix[8];  /* "" or "bert." */
     bool gamma_beta; /* old names of LayerNorm's parameters */
-    uint32_t max_rows, max_seqs;
     struct bert_sbert st;
 
     struct be_weight *word, *position, *type, *ln_w, *ln_b;
     struct be_tensor *x, *t, *q, *k, *v, *att, *ff, *pooled;
-    float *host_pooled;         /* [max_seqs, d_model] */
-    int32_t *positions, *zeros; /* [max_rows] */
-    uint32_t *offsets;          /* [max_seqs + 1] of one pass */
+    float *host_pooled; /* [seqs of a pass, d_model] */
+    int32_t *zeros;     /* [rows of a pass] */
     struct bert_layer layer[BERT_MAX_LAYERS];
 };
 

@@ -20,10 +20,8 @@
 struct pass {
     struct mdl *m;
     struct eg2 *g;
-    uint32_t n, n_seqs; /* rows, sequences */
-    uint32_t first;     /* what rows of media count from */
-    const struct mdl_encode_media *media;
-    uint32_t n_media;
+    const struct mdl_pass *in;
+    uint32_t n; /* rows: in's, or one of each sequence once they are pooled */
 };
 
 static struct be_tensor *buf(const struct eg2 *g, size_t role)
@@ -34,11 +32,7 @@ static struct be_tensor *buf(const struct eg2 *g, size_t role)
 static enum rc project(const struct pass *p, const struct be_tensor *x, const struct be_weight *w,
                        struct be_tensor *out, enum be_epi epi, struct rc_err *err)
 {
-    struct be_linear_args a = {.x = x, .n = p->n, .n_parts = 1, .epi = epi};
-
-    a.part[0].w = w;
-    a.part[0].out = out;
-    return be_linear(p->m->be, &a, err);
+    return mdl_dense(p->m->be, x, w, NULL, out, p->n, epi, err);
 }
 
 /* out = norm(x) * w, or add to the residual stream */
@@ -46,48 +40,46 @@ static enum rc norm(const struct pass *p, const struct be_tensor *x, const struc
                     const struct be_tensor *add, struct be_tensor *out, float eps,
                     struct rc_err *err)
 {
-    struct be_rms_norm_args a = {.x = x, .w = w, .add = add, .out = out, .n = p->n, .eps = eps};
-
-    return be_rms_norm(p->m->be, &a, err);
+    return mdl_rms_norm(p->m->be, x, w, add, out, p->n, eps, err);
 }
 
 /* Norm of each head, then rotation; theta 0 = the norm alone. */
 static enum rc heads(const struct pass *p, struct be_tensor *x, uint32_t n_heads,
-                     const struct eg2_geo *geo, const struct be_weight *w, float theta,
+                     const struct gemma_geo *geo, const struct be_weight *w, float theta,
                      struct rc_err *err)
 {
     struct be_rope_args a = {.x = x,
-                             .pos = p->g->pos,
+                             .pos = p->in->pos,
                              .n = p->n,
                              .n_heads = n_heads,
                              .head_dim = geo->head_dim,
                              .theta = theta,
                              .factor = 1,
                              .norm_w = w,
-                             .norm_eps = p->g->norm_eps};
+                             .norm_eps = p->g->text.norm_eps};
 
     return be_rope(p->m->be, &a, err);
 }
 
-static enum rc attention(const struct pass *p, const struct eg2_layer *w, struct rc_err *err)
+static enum rc attention(const struct pass *p, const struct gemma_layer *w, struct rc_err *err)
 {
     struct eg2 *g = p->g;
-    const struct eg2_geo *geo = &g->geo[w->kind];
+    const struct gemma_geo *geo = &g->text.geo[w->kind];
     struct be_tensor *h = buf(g, EG2_H), *q = buf(g, EG2_Q + w->kind), *k = buf(g, EG2_K + w->kind),
                      *v = buf(g, EG2_V + w->kind);
     struct be_linear_args qkv = {.x = h, .n = p->n, .n_parts = 3, .epi = BE_EPI_NONE};
-    struct be_attention_packed_args a = {.q = q,
-                                         .k = k,
-                                         .v = v,
-                                         .out = buf(g, EG2_ATT + w->kind),
-                                         .offsets = g->offsets,
-                                         .n_seqs = p->n_seqs,
-                                         .n_heads = g->n_heads,
-                                         .n_kv_heads = geo->n_kv_heads,
-                                         .head_dim = geo->head_dim,
-                                         .scale = 1,
-                                         .radius =
-                                             w->kind == EG2_SLIDING ? (int32_t)g->radius : -1};
+    struct be_attention_packed_args a = {
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = buf(g, EG2_ATT + w->kind),
+        .offsets = p->in->offsets,
+        .n_seqs = p->in->n_seqs,
+        .n_heads = g->text.n_heads,
+        .n_kv_heads = geo->n_kv_heads,
+        .head_dim = geo->head_dim,
+        .scale = 1,
+        .radius = w->kind == GEMMA_SLIDING ? (int32_t)g->text.window : -1};
     enum rc rc;
 
     qkv.part[0].w = w->q;
@@ -96,18 +88,18 @@ static enum rc attention(const struct pass *p, const struct eg2_layer *w, struct
     qkv.part[1].out = k;
     qkv.part[2].w = w->v;
     qkv.part[2].out = v;
-    if ((rc = norm(p, g->x, w->attn_norm, NULL, h, g->norm_eps, err)) != RC_OK ||
+    if ((rc = norm(p, g->x, w->attn_norm, NULL, h, g->text.norm_eps, err)) != RC_OK ||
         (rc = be_linear(p->m->be, &qkv, err)) != RC_OK ||
-        (rc = heads(p, q, g->n_heads, geo, w->q_norm, geo->theta, err)) != RC_OK ||
+        (rc = heads(p, q, g->text.n_heads, geo, w->q_norm, geo->theta, err)) != RC_OK ||
         (rc = heads(p, k, geo->n_kv_heads, geo, w->k_norm, geo->theta, err)) != RC_OK ||
-        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones, 0, err)) != RC_OK ||
+        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones.w, 0, err)) != RC_OK ||
         (rc = be_attention_packed(p->m->be, &a, err)) != RC_OK ||
         (rc = project(p, a.out, w->o, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
         return rc;
-    return norm(p, buf(g, EG2_T), w->post_attn_norm, g->x, g->x, g->norm_eps, err);
+    return norm(p, buf(g, EG2_T), w->post_attn_norm, g->x, g->x, g->text.norm_eps, err);
 }
 
-static enum rc feed_forward(const struct pass *p, const struct eg2_layer *w, struct rc_err *err)
+static enum rc feed_forward(const struct pass *p, const struct gemma_layer *w, struct rc_err *err)
 {
     struct eg2 *g = p->g;
     struct be_linear_args glu = {.x = buf(g, EG2_H), .n = p->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
@@ -116,11 +108,11 @@ static enum rc feed_forward(const struct pass *p, const struct eg2_layer *w, str
     glu.part[0].w = w->gate;
     glu.part[0].out = buf(g, EG2_FF);
     glu.part[1].w = w->up;
-    if ((rc = norm(p, g->x, w->ffn_norm, NULL, buf(g, EG2_H), g->norm_eps, err)) != RC_OK ||
+    if ((rc = norm(p, g->x, w->ffn_norm, NULL, buf(g, EG2_H), g->text.norm_eps, err)) != RC_OK ||
         (rc = be_linear(p->m->be, &glu, err)) != RC_OK ||
         (rc = project(p, buf(g, EG2_FF), w->down, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
         return rc;
-    return norm(p, buf(g, EG2_T), w->post_ffn_norm, g->x, g->x, g->norm_eps, err);
+    return norm(p, buf(g, EG2_T), w->post_ffn_norm, g->x, g->x, g->text.norm_eps, err);
 }
 
 /* The layer's own input: its rows of the projection are scaled by d_model^-0.5 before the norm;
@@ -128,19 +120,19 @@ static enum rc feed_forward(const struct pass *p, const struct eg2_layer *w, str
 static enum rc own_input(const struct pass *p, uint32_t l, struct rc_err *err)
 {
     struct eg2 *g = p->g;
-    const struct eg2_layer *w = &g->layer[l];
+    const struct gemma_layer *w = &g->text.layer[l];
     struct be_tensor *gate = buf(g, EG2_GATE), *ple = buf(g, EG2_PLE);
     struct be_scale_args mul = {.x = gate, .y = ple, .n = p->n, .scale = 1};
     struct be_scale_args scale = {.x = g->x, .n = p->n, .scale = w->scalar};
     enum rc rc;
 
     if ((rc = project(p, g->x0, g->ple_ctx[l], ple, BE_EPI_NONE, err)) != RC_OK ||
-        (rc = norm(p, ple, g->ple_norm, NULL, ple, g->norm_eps * (float)g->d_model, err)) !=
-            RC_OK ||
+        (rc = norm(p, ple, g->text.ple_model_norm, NULL, ple,
+                   g->text.norm_eps * (float)g->text.d_model, err)) != RC_OK ||
         (rc = project(p, g->x, w->ple_gate, gate, BE_EPI_GELU_TANH, err)) != RC_OK ||
         (rc = be_scale(p->m->be, &mul, err)) != RC_OK ||
         (rc = project(p, gate, w->ple_proj, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK ||
-        (rc = norm(p, buf(g, EG2_T), w->ple_norm, g->x, g->x, g->norm_eps, err)) != RC_OK)
+        (rc = norm(p, buf(g, EG2_T), w->ple_norm, g->x, g->x, g->text.norm_eps, err)) != RC_OK)
         return rc;
     return w->scalar != 1 ? be_scale(p->m->be, &scale, err) : RC_OK;
 }
@@ -150,10 +142,10 @@ static enum rc layers(const struct pass *p, struct rc_err *err)
     uint32_t l;
     enum rc rc;
 
-    for (l = 0; l < p->g->n_layers; l++) {
+    for (l = 0; l < p->g->text.n_layers; l++) {
         if ((rc = mdl_encode_stopped(p->m, err)) != RC_OK ||
-            (rc = attention(p, &p->g->layer[l], err)) != RC_OK ||
-            (rc = feed_forward(p, &p->g->layer[l], err)) != RC_OK ||
+            (rc = attention(p, &p->g->text.layer[l], err)) != RC_OK ||
+            (rc = feed_forward(p, &p->g->text.layer[l], err)) != RC_OK ||
             (rc = own_input(p, l, err)) != RC_OK)
             return rc;
         if (p->m->trace)
@@ -162,41 +154,30 @@ static enum rc layers(const struct pass *p, struct rc_err *err)
     return RC_OK;
 }
 
-/* x / |x|; the sum in f64, in order. RC_INTERNAL for a vector that has no direction. */
-static enum rc normalize(float *x, uint32_t n, uint32_t s, struct rc_err *err)
-{
-    double sum = 0;
-    uint32_t i;
-
-    for (i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
-    if (!isfinite(sum) || sum == 0)
-        return rc_fail(err, RC_INTERNAL, "sequence %u: a vector of squared length %g", s, sum);
-    sum = sqrt(sum);
-    for (i = 0; i < n; i++)
-        x[i] = (float)(x[i] / sum);
-    return RC_OK;
-}
-
 static enum rc pool(const struct pass *p, float *out, struct rc_err *err)
 {
     struct eg2 *g = p->g;
     struct be_tensor *h = buf(g, EG2_H);
-    struct be_pool_args mean = {
-        .x = h, .offsets = g->offsets, .n_seqs = p->n_seqs, .kind = BE_POOL_MEAN, .out = g->pooled};
-    struct pass vectors = {.m = p->m, .g = g, .n = p->n_seqs, .n_seqs = p->n_seqs};
-    uint32_t s, dim = p->m->info.embed_dim;
+    uint32_t n_seqs = p->in->n_seqs, s, dim = p->m->info.embed_dim;
+    struct be_pool_args mean = {.x = h,
+                                .offsets = p->in->offsets,
+                                .n_seqs = n_seqs,
+                                .kind = BE_POOL_MEAN,
+                                .out = g->pooled};
+    struct pass vectors = {.m = p->m, .g = g, .in = p->in, .n = n_seqs};
+    double length;
     enum rc rc;
 
-    if ((rc = norm(p, g->x, g->out_norm, NULL, h, g->norm_eps, err)) != RC_OK ||
+    if ((rc = norm(p, g->x, g->text.out_norm, NULL, h, g->text.norm_eps, err)) != RC_OK ||
         (rc = be_pool(p->m->be, &mean, err)) != RC_OK ||
         (rc = project(&vectors, g->pooled, g->project, g->out, BE_EPI_NONE, err)) != RC_OK ||
-        (rc = be_tensor_read(p->m->be, g->out, 0, p->n_seqs, g->host, err)) != RC_OK)
+        (rc = be_tensor_read(p->m->be, g->out, 0, n_seqs, out, err)) != RC_OK)
         return rc;
-    for (s = 0; s < p->n_seqs; s++)
-        if ((rc = normalize(g->host + (size_t)s * dim, dim, s, err)) != RC_OK)
-            return rc;
-    memcpy(out, g->host, (size_t)p->n_seqs * dim * sizeof(float));
+    for (s = 0; s < n_seqs; s++) {
+        length = mdl_normalize(out + (size_t)s * dim, dim);
+        if (!isfinite(length) || length == 0)
+            return rc_fail(err, RC_INTERNAL, "sequence %u: a vector of length %g", s, length);
+    }
     return RC_OK;
 }
 
@@ -206,7 +187,7 @@ static enum rc place(const struct pass *p, const struct mdl_encode_media *e, str
     struct eg2 *g = p->g;
     struct mdl *m = p->m;
     const struct mdl_media *media = e->media;
-    uint32_t row = e->row - p->first;
+    uint32_t row = e->row - p->in->row0;
     enum rc rc;
 
     rc = media->is_sound ? mdl_g4_audio_pass(g->ears, m->be, media, g->soft, m->encode_stop,
@@ -219,75 +200,42 @@ static enum rc place(const struct pass *p, const struct mdl_encode_media *e, str
     return be_tensor_write(m->be, g->x0, row, media->n_tokens, g->soft, err);
 }
 
-static enum rc embed(const struct pass *p, const int32_t *ids, struct rc_err *err)
+static enum rc embed(const struct pass *p, struct rc_err *err)
 {
+    const struct mdl_pass *in = p->in;
     struct eg2 *g = p->g;
-    struct be_embed_args e = {.table = g->embed,
+    struct be_embed_args e = {.table = g->text.embed,
                               .ids = g->ids,
                               .n = p->n,
-                              .scale = (float)sqrt((double)g->d_model),
+                              .scale = (float)sqrt((double)g->text.d_model),
                               .out = g->x};
     uint32_t i;
     enum rc rc;
 
-    memcpy(g->ids, ids, p->n * sizeof(*ids));
-    for (i = 0; i < p->n_media; i++)
-        memset(g->ids + (p->media[i].row - p->first), 0,
-               p->media[i].media->n_tokens * sizeof(*ids));
+    memcpy(g->ids, in->ids, p->n * sizeof(*g->ids));
+    for (i = 0; i < in->n_media; i++)
+        memset(g->ids + (in->media[i].row - in->row0), 0,
+               in->media[i].media->n_tokens * sizeof(*g->ids));
     if ((rc = be_embed(p->m->be, &e, err)) != RC_OK)
         return rc;
     e.out = g->x0; /* stays as it is while layers work on x */
     rc = be_embed(p->m->be, &e, err);
-    for (i = 0; rc == RC_OK && i < p->n_media; i++)
-        rc = place(p, &p->media[i], err);
+    for (i = 0; rc == RC_OK && i < in->n_media; i++)
+        rc = place(p, &in->media[i], err);
     return rc;
 }
 
-/* g->offsets holds the pass, starting at 0. */
-static enum rc run(const struct pass *p, const int32_t *ids, float *out, struct rc_err *err)
+static enum rc encode(struct mdl *m, const struct mdl_pass *in, float *out, struct rc_err *err)
 {
-    const uint32_t *offsets = p->g->offsets;
-    uint32_t s, r;
+    const struct pass p = {.m = m, .g = m->state, .in = in, .n = in->n_rows};
     enum rc rc;
 
-    for (s = 0; s < p->n_seqs; s++)
-        for (r = offsets[s]; r < offsets[s + 1]; r++)
-            p->g->pos[r] = (int32_t)(r - offsets[s]);
-    if ((rc = embed(p, ids, err)) != RC_OK || (rc = layers(p, err)) != RC_OK)
+    if ((rc = embed(&p, err)) != RC_OK || (rc = layers(&p, err)) != RC_OK)
         return rc;
-    return pool(p, out, err);
+    return pool(&p, out, err);
 }
 
-/* ------------------------------------------------------------------ encoding */
-
-static enum rc bad_seq(uint32_t s, struct rc_err *err)
-{
-    if (err)
-        err->item = (int32_t)s;
-    return RC_INVALID;
-}
-
-static enum rc check_input(const struct mdl *m, uint32_t n_seqs, const int32_t *ids,
-                           const uint32_t *offsets, struct rc_err *err)
-{
-    uint32_t s, r;
-
-    for (s = 0; s < n_seqs; s++) {
-        if (offsets[s + 1] <= offsets[s] ||
-            offsets[s + 1] - offsets[s] > m->info.max_input_tokens) {
-            rc_fail(err, RC_INVALID, "sequence %u: rows %u to %u; expected 1 to %u of them", s,
-                    offsets[s], offsets[s + 1], m->info.max_input_tokens);
-            return bad_seq(s, err);
-        }
-        for (r = offsets[s]; r < offsets[s + 1]; r++)
-            if (ids[r] < 0 || ids[r] >= (int32_t)m->info.vocab_size) {
-                rc_fail(err, RC_INVALID, "sequence %u: token %d, expected 0 to %u", s, ids[r],
-                        m->info.vocab_size - 1);
-                return bad_seq(s, err);
-            }
-    }
-    return RC_OK;
-}
+/* -------------------------------------------------------------------- media */
 
 static bool is_placeholder(const struct mdl *m, int32_t id)
 {
@@ -331,7 +279,9 @@ static enum rc check_media(const struct mdl *m, uint32_t n_seqs, const int32_t *
                         "sequence %u: token %d in row %u stands for a picture, a sound or a video, "
                         "and none of that size is given there",
                         s, ids[r], r);
-                return bad_seq(s, err);
+                if (err)
+                    err->item = (int32_t)s;
+                return RC_INVALID;
             }
             r += media[k++].media->n_tokens - 1;
         }
@@ -339,34 +289,6 @@ static enum rc check_media(const struct mdl *m, uint32_t n_seqs, const int32_t *
         return rc_fail(err, RC_INVALID, "medium %u of %u has no placeholders in row %u", k, n_media,
                        media[k].row);
     return RC_OK;
-}
-
-static enum rc encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
-                           const uint32_t *offsets, const struct mdl_encode_media *media,
-                           uint32_t n_media, float *out, struct rc_err *err)
-{
-    struct eg2 *g = m->state;
-    uint32_t s = 0, k, at = 0;
-    enum rc rc = check_input(m, n_seqs, ids, offsets, err);
-
-    if (rc == RC_OK)
-        rc = check_media(m, n_seqs, ids, offsets, media, n_media, err);
-
-    while (rc == RC_OK && s < n_seqs) {
-        uint32_t first = offsets[s];
-        struct pass p = {.m = m, .g = g, .first = first, .media = n_media ? media + at : NULL};
-
-        for (k = 0; s + k < n_seqs && k < g->max_seqs && offsets[s + k + 1] - first <= g->max_rows;
-             k++)
-            g->offsets[k + 1] = offsets[s + k + 1] - first;
-        p.n_seqs = k;
-        p.n = g->offsets[k];
-        for (; at < n_media && media[at].row - first < p.n; at++)
-            p.n_media++;
-        rc = run(&p, ids + first, out + (size_t)s * m->info.embed_dim, err);
-        s += k;
-    }
-    return rc;
 }
 
 static enum rc no_tower(const char *what, struct rc_err *err)
@@ -388,11 +310,6 @@ static enum rc media_sound(const struct mdl *m, const struct mdl_sound *snd, str
     const struct eg2 *g = m->state;
 
     return g->ears ? mdl_g4_audio_media(g->ears, snd, out, err) : no_tower("audio", err);
-}
-
-static uint32_t encode_max_seqs(const struct mdl *m)
-{
-    return ((const struct eg2 *)m->state)->max_seqs;
 }
 
 /* Matryoshka sizes of the published checkpoint, 512, 256 and 128 of 768, are two thirds, a third
@@ -423,7 +340,7 @@ static enum rc self_test(struct mdl *m, struct rc_err *err)
 
     if (!out)
         return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = encode_with(m, 1, ids, offsets, NULL, 0, out, err);
+    rc = mdl_encode(m, 1, ids, offsets, out, err);
     free(out);
     if (rc == RC_INTERNAL) /* of the pass's own kind: the numbers are the file's */
         rc_fail(err, rc = RC_FORMAT, "the model's first vector is not finite");
@@ -443,14 +360,14 @@ const struct mdl_family mdl_eg2 = {
     .config = mdl_eg2_config,
     .plan = mdl_eg2_plan,
     .fit = mdl_eg2_fit,
-    .shrink = mdl_eg2_shrink,
+    .shrink = mdl_passes_shrink,
     .self_test = self_test,
     .free = mdl_eg2_free,
     .embed_tokens = mdl_eg2_embed_tokens,
-    .encode_with = encode_with,
+    .encode = encode,
     .media_image = media_image,
     .media_sound = media_sound,
-    .encode_max_seqs = encode_max_seqs,
+    .check_media = check_media,
     .embed_ordered = mdl_eg2_embed_ordered,
     .is_placeholder = is_placeholder,
     .dims_check = dims_check,

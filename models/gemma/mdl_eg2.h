@@ -4,34 +4,14 @@
 #define INFERD_MDL_EG2_H
 
 #include "mdl_g4_towers.h"
-#include "mdl_impl.h"
+#include "mdl_gemma.h"
 #include "mdl_sbert.h"
 
 #define EG2_MAX_LAYERS 128
-#define EG2_MAX_HEAD 512 /* what the backend rotates */
 #define EG2_MAX_WIDTH (1u << 16)
 #define EG2_MAX_TOKENS 8192u /* of one input, whatever the checkpoint's positions */
 #define EG2_PREFIX "language_model."
 #define EG2_MAX_PIXELS (64u << 20) /* of one picture as it is given */
-
-enum eg2_kind { EG2_FULL, EG2_SLIDING, EG2_KINDS };
-
-/* What all layers of one kind share. */
-struct eg2_geo {
-    uint32_t n_kv_heads, head_dim;
-    float theta;
-    bool used;
-    struct be_weight *ones; /* [head_dim], for the norm without weight; made by fit */
-};
-
-struct eg2_layer {
-    enum eg2_kind kind;
-    float scalar; /* of the layer's output */
-    struct be_weight *attn_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm;
-    struct be_weight *q, *k, *v, *o, *q_norm, *k_norm;
-    struct be_weight *gate, *up, *down;
-    struct be_weight *ple_gate, *ple_proj, *ple_norm;
-};
 
 /* Tokens with a meaning; -1 = this tokenizer has none. */
 enum eg2_token {
@@ -55,36 +35,30 @@ enum eg2_role {
     EG2_GATE, /* the gate of the layer's own input, and */
     EG2_PLE,  /* that input */
     EG2_Q,
-    EG2_K = EG2_Q + EG2_KINDS,
-    EG2_V = EG2_K + EG2_KINDS,
-    EG2_ATT = EG2_V + EG2_KINDS,
-    EG2_ROLES = EG2_ATT + EG2_KINDS
+    EG2_K = EG2_Q + GEMMA_KINDS,
+    EG2_V = EG2_K + GEMMA_KINDS,
+    EG2_ATT = EG2_V + GEMMA_KINDS,
+    EG2_ROLES = EG2_ATT + GEMMA_KINDS
 };
 
 struct eg2 {
-    uint32_t n_layers, d_model, d_ff, n_heads, d_ple, n_pos;
-    uint32_t radius; /* of sliding layers: |q - k| <= radius */
-    float norm_eps;
-    struct eg2_geo geo[EG2_KINDS];
+    /* The text model's numbers and weights, as Gemma 4's are kept. Sliding layers see
+     * |q - k| <= window; its tensors are not used: those below share memory. */
+    struct gemma text;
     int32_t tok[EG2_TOKENS];
     struct bert_sbert st;
     struct mdl_g4_vision *eyes; /* NULL = the checkpoint has none */
     struct mdl_g4_audio *ears;
-    uint32_t max_rows, max_seqs;
 
-    struct be_weight *embed, *out_norm, *project, *ple_norm;
+    struct be_weight *project;
+    struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
     /* x: the residual stream; x0: the input embeddings, that each layer's own are projected
      * from. The others share buffers where their lives do not overlap. */
     struct be_tensor *x, *x0, *pooled, *out;
     struct be_tensor *buf[EG2_ROLES];
     uint32_t buf_of[EG2_ROLES];
-    uint32_t *offsets;  /* [max_seqs + 1] of one pass */
-    int32_t *pos, *ids; /* [max_rows]: positions; ids looked up, 0 where media stand */
-    float *host;        /* [max_seqs, embed_dim] */
-    float *soft;        /* [most soft tokens of one medium, d_model] */
-    struct eg2_layer layer[EG2_MAX_LAYERS];
-    struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
-    float one[EG2_MAX_HEAD];
+    int32_t *ids; /* [rows of a pass]: those looked up, 0 where media stand */
+    float *soft;  /* [most soft tokens of one medium, d_model] */
 };
 
 /* mdl_eg2_cfg.c */
@@ -92,7 +66,6 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
 /* mdl_eg2_plan.c */
 enum rc mdl_eg2_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err);
-bool mdl_eg2_shrink(struct mdl *m);
 void mdl_eg2_free(struct mdl *m);
 /* mdl_eg2_tokens.c */
 /* Prompts of the side files are those of this build; RC_UNSUPPORTED otherwise. */

@@ -4,21 +4,16 @@
  * Everything the forward pass relies on is read and checked here; what it does not compute
  * (another backend, F16, quantized files, another pooling) is refused by name. Published names
  * appear here and in the table of weights only.
- * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2.c
+ * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CFG "config.json"
 #define TEXT_CFG "config.json text_config"
-
-struct heads {
-    uint32_t head_dim, n_kv_heads;
-};
 
 static enum rc unsupported(const char *key, const char *what, struct rc_err *err)
 {
@@ -77,118 +72,31 @@ static enum rc refusals(const struct mdl *m, const json_t *config, const json_t 
 
 /* ------------------------------------------------------------------ layers */
 
-static enum rc read_kinds(struct eg2 *g, const json_t *c, struct rc_err *err)
+static enum rc read_heads(struct gemma *g, const json_t *c, struct rc_err *err)
 {
-    const json_t *types = json_object_get(c, "layer_types");
-    uint32_t pattern, l;
-    enum rc rc;
-
-    if (!types || json_is_null(types)) {
-        if ((rc = mdl_cfg_u32(c, TEXT_CFG, "sliding_window_pattern", 1, 1024, 6, &pattern, err)) !=
-            RC_OK)
-            return rc;
-        for (l = 0; l < g->n_layers; l++)
-            g->layer[l].kind = (l + 1) % pattern ? EG2_SLIDING : EG2_FULL;
-    } else {
-        if (!json_is_array(types) || json_array_size(types) != g->n_layers)
-            return rc_fail_what(err, RC_FORMAT, "layer_types",
-                                TEXT_CFG ": 'layer_types' must list all %u layers", g->n_layers);
-        for (l = 0; l < g->n_layers; l++) {
-            const char *s = json_string_value(json_array_get(types, l));
-
-            if (!s || (strcmp(s, "full_attention") != 0 && strcmp(s, "sliding_attention") != 0))
-                return rc_fail_what(err, RC_FORMAT, "layer_types",
-                                    TEXT_CFG ": layer_types[%u] is '%.40s', expected "
-                                             "full_attention or sliding_attention",
-                                    l, s ? s : "not a string");
-            g->layer[l].kind = *s == 'f' ? EG2_FULL : EG2_SLIDING;
-        }
-    }
-    g->layer[g->n_layers - 1].kind = EG2_FULL; /* as the reference corrects it */
-    return RC_OK;
-}
-
-/* {"<layer, zero padded>": {"head_dim", "num_key_value_heads"}}, layers that differ. */
-static enum rc read_per_layer(const struct eg2 *g, json_t *list, struct heads *p,
-                              struct rc_err *err)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach(list, key, v)
-    {
-        char *end;
-        unsigned long l = strtoul(key, &end, 10);
-        enum rc rc;
-
-        if (*end || end == key || key[0] < '0' || key[0] > '9' || l >= g->n_layers ||
-            !json_is_object(v))
-            return rc_fail_what(err, RC_FORMAT, "per_layer_config",
-                                TEXT_CFG ": per_layer_config '%.20s' is no object for a layer "
-                                         "below %u",
-                                key, g->n_layers);
-        if ((rc = mdl_cfg_u32(v, "per_layer_config", "head_dim", 2, EG2_MAX_HEAD, p[l].head_dim,
-                              &p[l].head_dim, err)) != RC_OK ||
-            (rc = mdl_cfg_u32(v, "per_layer_config", "num_key_value_heads", 1, 1024,
-                              p[l].n_kv_heads, &p[l].n_kv_heads, err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
-}
-
-/* Heads differ between kinds only; anything else is refused. */
-static enum rc fold_heads(struct eg2 *g, const struct heads *p, struct rc_err *err)
-{
-    uint32_t l;
-
-    for (l = 0; l < g->n_layers; l++) {
-        struct eg2_geo *geo = &g->geo[g->layer[l].kind];
-
-        if (p[l].head_dim % 2 != 0 || g->n_heads % p[l].n_kv_heads != 0)
-            return rc_fail_what(err, RC_FORMAT, "head_dim",
-                                TEXT_CFG ": layer %u has heads of %u, %u for queries over %u for "
-                                         "keys; expected an even width, and a whole multiple",
-                                l, p[l].head_dim, g->n_heads, p[l].n_kv_heads);
-        if (geo->used && (geo->head_dim != p[l].head_dim || geo->n_kv_heads != p[l].n_kv_heads))
-            return rc_fail_what(err, RC_UNSUPPORTED, "per_layer_config",
-                                TEXT_CFG ": layer %u has %u key heads of %u, others of its kind "
-                                         "%u of %u",
-                                l, p[l].n_kv_heads, p[l].head_dim, geo->n_kv_heads, geo->head_dim);
-        geo->used = true;
-        geo->head_dim = p[l].head_dim;
-        geo->n_kv_heads = p[l].n_kv_heads;
-    }
-    return RC_OK;
-}
-
-static enum rc read_heads(struct eg2 *g, const json_t *c, struct rc_err *err)
-{
-    json_t *list = json_object_get(c, "per_layer_config");
-    struct heads p[EG2_MAX_LAYERS], own, full;
+    /* the global ones are only meant where layers are not listed one by one */
+    bool listed = json_is_object(json_object_get(c, "per_layer_config"));
+    struct gemma_heads p[EG2_MAX_LAYERS], own, full;
     uint32_t l;
     enum rc rc;
 
-    if ((rc = mdl_cfg_u32(c, TEXT_CFG, "head_dim", 2, EG2_MAX_HEAD, 256, &own.head_dim, err)) !=
+    if ((rc = mdl_cfg_u32(c, TEXT_CFG, "head_dim", 2, GEMMA_MAX_HEAD, 256, &own.head_dim, err)) !=
             RC_OK ||
         (rc = mdl_cfg_u32(c, TEXT_CFG, "num_key_value_heads", 1, 1024, 2, &own.n_kv_heads, err)) !=
             RC_OK ||
-        (rc = mdl_cfg_u32(c, TEXT_CFG, "global_head_dim", 2, EG2_MAX_HEAD, 512, &full.head_dim,
+        (rc = mdl_cfg_u32(c, TEXT_CFG, "global_head_dim", 2, GEMMA_MAX_HEAD, 512, &full.head_dim,
                           err)) != RC_OK ||
         (rc = mdl_cfg_u32(c, TEXT_CFG, "num_global_key_value_heads", 1, 1024, 1, &full.n_kv_heads,
                           err)) != RC_OK)
         return rc;
-    if (list && !json_is_null(list) && !json_is_object(list))
-        return rc_fail_what(err, RC_FORMAT, "per_layer_config",
-                            TEXT_CFG ": 'per_layer_config' is not an object");
-    /* the global ones are only meant where layers are not listed one by one */
     for (l = 0; l < g->n_layers; l++)
-        p[l] = g->layer[l].kind == EG2_FULL && !json_is_object(list) ? full : own;
-    if (json_is_object(list) && (rc = read_per_layer(g, list, p, err)) != RC_OK)
+        p[l] = g->layer[l].kind == GEMMA_FULL && !listed ? full : own;
+    if ((rc = mdl_gemma4_hf_per_layer(g, c, p, err)) != RC_OK)
         return rc;
-    return fold_heads(g, p, err);
+    return mdl_gemma4_fold(g, p, err);
 }
 
-static enum rc read_rope(const json_t *c, const char *kind, double theta, struct eg2_geo *geo,
+static enum rc read_rope(const json_t *c, const char *kind, double theta, struct gemma_geo *geo,
                          struct rc_err *err)
 {
     const json_t *both = json_object_get(c, "rope_parameters");
@@ -210,8 +118,9 @@ static enum rc read_rope(const json_t *c, const char *kind, double theta, struct
     return mdl_cfg_pos(r, "rope_parameters", "rope_theta", 1e12, theta, &geo->theta, err);
 }
 
-static enum rc read_text(struct mdl *m, struct eg2 *g, const json_t *c, struct rc_err *err)
+static enum rc read_text(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err)
 {
+    uint32_t d_ff, l;
     const struct {
         const char *key;
         uint32_t *at, min, max;
@@ -219,11 +128,11 @@ static enum rc read_text(struct mdl *m, struct eg2 *g, const json_t *c, struct r
     } numbers[] = {
         {"num_hidden_layers", &g->n_layers, 1, EG2_MAX_LAYERS, MDL_REQUIRED},
         {"hidden_size", &g->d_model, 1, EG2_MAX_WIDTH, MDL_REQUIRED},
-        {"intermediate_size", &g->d_ff, 1, 1u << 20, MDL_REQUIRED},
+        {"intermediate_size", &d_ff, 1, 1u << 20, MDL_REQUIRED},
         {"num_attention_heads", &g->n_heads, 1, 1024, MDL_REQUIRED},
-        {"sliding_window", &g->radius, 1, 1u << 24, MDL_REQUIRED},
+        {"sliding_window", &g->window, 1, 1u << 24, MDL_REQUIRED},
         {"hidden_size_per_layer_input", &g->d_ple, 1, EG2_MAX_WIDTH, MDL_REQUIRED},
-        {"max_position_embeddings", &g->n_pos, 2, 1u << 24, MDL_REQUIRED},
+        {"max_position_embeddings", &g->train_ctx, 2, 1u << 24, MDL_REQUIRED},
         {"embedding_dim", &m->info.embed_dim, 1, EG2_MAX_WIDTH, MDL_REQUIRED},
         {"vocab_size", &m->info.vocab_size, 1, 1u << 22, MDL_REQUIRED},
     };
@@ -234,9 +143,15 @@ static enum rc read_text(struct mdl *m, struct eg2 *g, const json_t *c, struct r
         if ((rc = mdl_cfg_u32(c, TEXT_CFG, numbers[i].key, numbers[i].min, numbers[i].max,
                               numbers[i].dflt, numbers[i].at, err)) != RC_OK)
             return rc;
-    if ((rc = read_kinds(g, c, err)) != RC_OK || (rc = read_heads(g, c, err)) != RC_OK ||
-        (rc = read_rope(c, "full_attention", 1e6, &g->geo[EG2_FULL], err)) != RC_OK ||
-        (rc = read_rope(c, "sliding_attention", 1e4, &g->geo[EG2_SLIDING], err)) != RC_OK)
+    g->n_own = g->n_layers;
+    for (l = 0; l < g->n_layers; l++)
+        g->layer[l].d_ff = d_ff;
+    if ((rc = mdl_gemma_hf_layers(g, c, err)) != RC_OK)
+        return rc;
+    g->layer[g->n_layers - 1].kind = GEMMA_FULL; /* as the reference corrects it */
+    if ((rc = read_heads(g, c, err)) != RC_OK || (rc = mdl_gemma_share(g, err)) != RC_OK ||
+        (rc = read_rope(c, "full_attention", 1e6, &g->geo[GEMMA_FULL], err)) != RC_OK ||
+        (rc = read_rope(c, "sliding_attention", 1e4, &g->geo[GEMMA_SLIDING], err)) != RC_OK)
         return rc;
     return mdl_cfg_pos(c, TEXT_CFG, "rms_norm_eps", 1, 1e-6, &g->norm_eps, err);
 }
@@ -335,28 +250,36 @@ static enum rc read_side_files(struct eg2 *g, int root_fd, struct rc_err *err)
 
 /* -------------------------------------------------------------- eyes and ears */
 
+/* Files of before processor_config.json have a part's settings in preprocessor_config.json. */
+static const json_t *settings(const json_t *processor, const json_t *older, const char *part)
+{
+    return !older || json_is_object(json_object_get(processor, part)) ? processor : older;
+}
+
 static enum rc read_towers(struct mdl *m, struct eg2 *g, const struct mdl_src *src,
                            struct rc_err *err)
 {
     const json_t *vision = json_object_get(src->config, "vision_config");
     const json_t *audio = json_object_get(src->config, "audio_config");
-    json_t *processor = NULL, *pictures = NULL;
+    json_t *processor = NULL, *older = NULL;
     enum rc rc;
 
     if ((rc = mdl_cfg_load(src->root_fd, "processor_config.json", false, &processor, err)) !=
             RC_OK ||
-        (rc = mdl_cfg_load(src->root_fd, "preprocessor_config.json", false, &pictures, err)) !=
-            RC_OK)
+        (rc = mdl_cfg_load(src->root_fd, "preprocessor_config.json", false, &older, err)) != RC_OK)
         goto out;
     if (vision && !json_is_null(vision)) {
-        if ((rc = mdl_g4_vision_config(&g->eyes, vision, processor ? processor : pictures,
-                                       g->d_model, err)) != RC_OK)
+        if ((rc = mdl_g4_vision_config(&g->eyes, vision,
+                                       settings(processor, older, "image_processor"),
+                                       g->text.d_model, err)) != RC_OK)
             goto out;
         m->info.can_embed_image = true;
         m->info.image_pixels = EG2_MAX_PIXELS;
     }
     if (audio && !json_is_null(audio)) {
-        if ((rc = mdl_g4_audio_config(&g->ears, audio, processor, g->d_model, err)) != RC_OK)
+        if ((rc = mdl_g4_audio_config(&g->ears, audio,
+                                      settings(processor, older, "feature_extractor"),
+                                      g->text.d_model, err)) != RC_OK)
             goto out;
         m->info.can_embed_sound = true;
         m->info.sound_rate = MDL_G4_SOUND_RATE;
@@ -364,7 +287,7 @@ static enum rc read_towers(struct mdl *m, struct eg2 *g, const struct mdl_src *s
     }
 out:
     json_decref(processor);
-    json_decref(pictures);
+    json_decref(older);
     return rc;
 }
 
@@ -382,17 +305,23 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
     if (!g)
         return rc_fail(err, RC_NOMEM, "no memory for a model");
     m->state = g; /* freed by mdl_close */
+    snprintf(g->text.prefix, sizeof(g->text.prefix), EG2_PREFIX);
+    g->text.ple_prefix = "ple_block.";
+    g->text.scalars = true;
     if (!json_is_object(text))
         return rc_fail_what(err, RC_FORMAT, "text_config",
                             CFG ": 'text_config' is missing or not an object");
     if ((rc = refusals(m, src->config, text, err)) != RC_OK ||
-        (rc = read_text(m, g, text, err)) != RC_OK)
+        (rc = read_text(m, &g->text, text, err)) != RC_OK)
         return rc;
     if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
         return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
                             "the tokenizer has %u pieces, the model only %u token vectors",
                             mdl_tok_vocab(m->tok), m->info.vocab_size);
-    if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK ||
+    if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK)
+        return rc;
+    g->text.bos = g->tok[EG2_BOS];
+    if ((rc = mdl_gemma_check(m, &g->text, err)) != RC_OK ||
         (rc = check_template(m, g, err)) != RC_OK ||
         (rc = read_side_files(g, src->root_fd, err)) != RC_OK ||
         (rc = read_towers(m, g, src, err)) != RC_OK)
@@ -400,12 +329,12 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
     m->info.can_embed = true;
     m->info.can_embed_groups = true;
     m->info.never_cuts = true;
-    m->info.train_ctx_tokens = g->n_pos;
-    m->info.max_input_tokens = least(EG2_MAX_TOKENS, g->n_pos);
+    m->info.train_ctx_tokens = g->text.train_ctx;
+    m->info.max_input_tokens = least(EG2_MAX_TOKENS, g->text.train_ctx);
     if (g->st.max_seq)
         m->info.max_input_tokens = least(m->info.max_input_tokens, g->st.max_seq);
-    m->info.n_layers = g->n_layers;
-    m->info.d_model = g->d_model;
+    m->info.n_layers = g->text.n_layers;
+    m->info.d_model = g->text.d_model;
     snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "RETRIEVAL_DOCUMENT");
     return RC_OK;
 }

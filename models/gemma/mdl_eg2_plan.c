@@ -1,68 +1,18 @@
-/* mdl_eg2_plan.c - what an EmbeddingGemma 2 encoder holds: names and shapes of its weights,
- * sizes of its activations.
+/* mdl_eg2_plan.c - what an EmbeddingGemma 2 encoder holds: weights beside its layers (those are
+ * Gemma 4's, mdl_gemma_plan.c), sizes of its activations.
  *
  * Always true: weights are F32 or BF16, widened exactly as they are used; activations whose lives
  * do not overlap within a layer share memory, and each layer's own inputs are projected when the
  * layer wants them, never for all layers at once: at the published geometry 8,192 tokens take
  * 272 MiB.
- * Source: gemma.md 8, 10. Tests: tests/models/test_mdl_eg2.c
+ * Source: gemma.md 8, 10. Tests: tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_PASS_SEQS 1024
-#define MAX_PASS_ROWS (1u << 20)
-
 /* ------------------------------------------------------------------ weights */
-
-/* D d_model, F d_ff, P d_ple, Q all query heads, K all key heads, N one head; rows 0 = a vector */
-static const struct {
-    const char *name;
-    size_t at;
-    char rows, cols;
-} layer_weights[] = {
-#define AT(f) offsetof(struct eg2_layer, f)
-    {"input_layernorm", AT(attn_norm), 0, 'D'},
-    {"self_attn.q_proj", AT(q), 'Q', 'D'},
-    {"self_attn.k_proj", AT(k), 'K', 'D'},
-    {"self_attn.v_proj", AT(v), 'K', 'D'},
-    {"self_attn.q_norm", AT(q_norm), 0, 'N'},
-    {"self_attn.k_norm", AT(k_norm), 0, 'N'},
-    {"self_attn.o_proj", AT(o), 'D', 'Q'},
-    {"post_attention_layernorm", AT(post_attn_norm), 0, 'D'},
-    {"pre_feedforward_layernorm", AT(ffn_norm), 0, 'D'},
-    {"mlp.gate_proj", AT(gate), 'F', 'D'},
-    {"mlp.up_proj", AT(up), 'F', 'D'},
-    {"mlp.down_proj", AT(down), 'D', 'F'},
-    {"post_feedforward_layernorm", AT(post_ffn_norm), 0, 'D'},
-    {"ple_block.per_layer_input_gate", AT(ple_gate), 'P', 'D'},
-    {"ple_block.per_layer_projection", AT(ple_proj), 'D', 'P'},
-    {"ple_block.post_per_layer_input_norm", AT(ple_norm), 0, 'D'},
-#undef AT
-};
-
-static uint32_t width(const struct eg2 *g, enum eg2_kind kind, char c)
-{
-    const struct eg2_geo *geo = &g->geo[kind];
-
-    switch (c) {
-    case 'Q':
-        return g->n_heads * geo->head_dim;
-    case 'K':
-        return geo->n_kv_heads * geo->head_dim;
-    case 'N':
-        return geo->head_dim;
-    case 'F':
-        return g->d_ff;
-    case 'P':
-        return g->d_ple;
-    default:
-        return g->d_model;
-    }
-}
 
 static enum rc check_type(const struct mdl_tensor *t, struct rc_err *err)
 {
@@ -74,66 +24,43 @@ static enum rc check_type(const struct mdl_tensor *t, struct rc_err *err)
                         t->name, be_dtype_name(t->dtype));
 }
 
-static enum rc read_scalar(struct mdl *m, uint32_t l, float *out, struct rc_err *err)
+/* Of all that is taken from the file; scalars are read at once and stand in no plan. */
+static enum rc check_types(const struct mdl *m, const struct gemma *t, struct rc_err *err)
 {
-    const uint64_t one[1] = {1};
-    const struct mdl_tensor *t;
     char name[96];
-    enum rc rc;
-
-    snprintf(name, sizeof(name), EG2_PREFIX "layers.%u.layer_scalar", l);
-    if ((rc = mdl_file_take(m->file, name, 1, one, &t, err)) != RC_OK ||
-        (rc = check_type(t, err)) != RC_OK)
-        return rc;
-    be_dtype_to_f32(t->dtype, t->data, out, 1);
-    m->plan.n_params++;
-    return RC_OK;
-}
-
-static enum rc plan_layer(struct mdl *m, struct eg2 *g, uint32_t l, struct rc_err *err)
-{
-    struct eg2_layer *layer = &g->layer[l];
-    char name[128];
+    uint32_t l;
     size_t i;
     enum rc rc;
 
-    for (i = 0; i < sizeof(layer_weights) / sizeof(*layer_weights); i++) {
-        struct be_weight **slot = (struct be_weight **)((char *)layer + layer_weights[i].at);
-        uint32_t cols = width(g, layer->kind, layer_weights[i].cols);
-
-        snprintf(name, sizeof(name), EG2_PREFIX "layers.%u.%s.weight", l, layer_weights[i].name);
-        rc = layer_weights[i].rows
-                 ? mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2,
-                                   width(g, layer->kind, layer_weights[i].rows), cols, 0, slot, err)
-                 : mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, cols, 0, 0, slot, err);
-        if (rc != RC_OK)
+    for (i = 0; i < m->plan.n_w; i++)
+        if ((rc = check_type(m->plan.w[i].t, err)) != RC_OK)
+            return rc;
+    for (l = 0; l < t->n_layers; l++) {
+        snprintf(name, sizeof(name), "%slayers.%u.layer_scalar", t->prefix, l);
+        if ((rc = check_type(mdl_file_find(m->file, name), err)) != RC_OK)
             return rc;
     }
-    return read_scalar(m, l, &layer->scalar, err);
+    return RC_OK;
 }
 
 enum rc mdl_eg2_plan(struct mdl *m, struct rc_err *err)
 {
     struct eg2 *g = m->state;
-    uint32_t l;
-    size_t i;
+    struct gemma *t = &g->text;
     enum rc rc;
 
-    if ((rc = mdl_plan_weight(&m->plan, EG2_PREFIX "embed_tokens.weight", BE_USE_EMBED, 2,
-                              m->info.vocab_size, g->d_model, 0, &g->embed, err)) != RC_OK)
-        return rc;
-    for (l = 0; l < g->n_layers; l++)
-        if ((rc = plan_layer(m, g, l, err)) != RC_OK)
-            return rc;
-    if ((rc = mdl_plan_weight(&m->plan, EG2_PREFIX "norm.weight", BE_USE_VECTOR, 1, g->d_model, 0,
-                              0, &g->out_norm, err)) != RC_OK ||
+    if ((rc = mdl_gemma_plan_one(m, t, "embed_tokens", NULL, BE_USE_EMBED, m->info.vocab_size,
+                                 t->d_model, &t->embed, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_layers(m, t, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_one(m, t, "norm", NULL, BE_USE_VECTOR, 1, t->d_model, &t->out_norm,
+                                 err)) != RC_OK ||
         (rc = mdl_plan_split(&m->plan, EG2_PREFIX "ple.per_layer_model_projection.weight",
-                             BE_USE_LINEAR, (uint64_t)g->n_layers * g->d_ple, g->d_model,
-                             g->n_layers, g->ple_ctx, err)) != RC_OK ||
-        (rc = mdl_plan_weight(&m->plan, EG2_PREFIX "ple.per_layer_projection_norm.weight",
-                              BE_USE_VECTOR, 1, g->d_ple, 0, 0, &g->ple_norm, err)) != RC_OK ||
-        (rc = mdl_plan_weight(&m->plan, EG2_PREFIX "embedding_projection.weight", BE_USE_LINEAR, 2,
-                              m->info.embed_dim, g->d_model, 0, &g->project, err)) != RC_OK)
+                             BE_USE_LINEAR, (uint64_t)t->n_layers * t->d_ple, t->d_model,
+                             t->n_layers, g->ple_ctx, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_one(m, t, "ple.per_layer_projection_norm", NULL, BE_USE_VECTOR, 1,
+                                 t->d_ple, &t->ple_model_norm, err)) != RC_OK ||
+        (rc = mdl_gemma_plan_one(m, t, "embedding_projection", NULL, BE_USE_LINEAR,
+                                 m->info.embed_dim, t->d_model, &g->project, err)) != RC_OK)
         return rc;
     if (g->eyes && (rc = mdl_g4_vision_plan(g->eyes, &m->plan, "vision_tower.", "embed_vision.",
                                             err)) != RC_OK)
@@ -141,10 +68,7 @@ enum rc mdl_eg2_plan(struct mdl *m, struct rc_err *err)
     if (g->ears &&
         (rc = mdl_g4_audio_plan(g->ears, &m->plan, "audio_tower.", "embed_audio.", err)) != RC_OK)
         return rc;
-    for (i = 0; i < m->plan.n_w; i++)
-        if ((rc = check_type(m->plan.w[i].t, err)) != RC_OK)
-            return rc;
-    return RC_OK;
+    return check_types(m, t, err);
 }
 
 /* ------------------------------------------------------------------- memory */
@@ -159,17 +83,18 @@ struct life {
     unsigned steps;
 };
 
-static void lives(const struct eg2 *g, struct life *out)
+static void lives(const struct gemma *t, struct life *out)
 {
     uint32_t k;
 
-    out[EG2_H] = (struct life){g->d_model, STEP(1) | STEP(4)};
-    out[EG2_T] = (struct life){g->d_model, STEP(3) | STEP(5) | STEP(6)};
-    out[EG2_FF] = (struct life){g->d_ff, STEP(4) | STEP(5)};
-    out[EG2_GATE] = out[EG2_PLE] = (struct life){g->d_ple, STEP(6)};
-    for (k = 0; k < EG2_KINDS; k++) {
-        uint32_t q = g->geo[k].used ? width(g, k, 'Q') : 0;
-        uint32_t kv = g->geo[k].used ? width(g, k, 'K') : 0;
+    out[EG2_H] = (struct life){t->d_model, STEP(1) | STEP(4)};
+    out[EG2_T] = (struct life){t->d_model, STEP(3) | STEP(5) | STEP(6)};
+    out[EG2_FF] = (struct life){t->layer[0].d_ff, STEP(4) | STEP(5)};
+    out[EG2_GATE] = out[EG2_PLE] = (struct life){t->d_ple, STEP(6)};
+    for (k = 0; k < GEMMA_KINDS; k++) {
+        const struct gemma_geo *geo = &t->geo[k];
+        uint32_t q = geo->used ? t->n_heads * geo->head_dim : 0;
+        uint32_t kv = geo->used ? geo->n_kv_heads * geo->head_dim : 0;
 
         out[EG2_Q + k] = (struct life){q, STEP(1) | STEP(2)};
         out[EG2_K + k] = out[EG2_V + k] = (struct life){kv, STEP(1) | STEP(2)};
@@ -180,7 +105,7 @@ static void lives(const struct eg2 *g, struct life *out)
 /* A layer is of one kind: what only layers of one kind have may share with the other's. */
 static bool same_layer(size_t a, size_t b)
 {
-    return a < EG2_Q || b < EG2_Q || (a - EG2_Q) % EG2_KINDS == (b - EG2_Q) % EG2_KINDS;
+    return a < EG2_Q || b < EG2_Q || (a - EG2_Q) % GEMMA_KINDS == (b - EG2_Q) % GEMMA_KINDS;
 }
 
 /* Gives every role a buffer of its width whose other users are dead when it lives. */
@@ -191,7 +116,7 @@ static enum rc share(struct mdl *m, struct eg2 *g, struct rc_err *err)
     size_t i, k;
     enum rc rc;
 
-    lives(g, want);
+    lives(&g->text, want);
     for (i = 0; i < EG2_ROLES; i++) {
         if (want[i].cols == 0)
             continue;
@@ -208,61 +133,8 @@ static enum rc share(struct mdl *m, struct eg2 *g, struct rc_err *err)
         if (b < n_bufs)
             continue;
         n_bufs++;
-        if ((rc = mdl_plan_tensor(&m->plan, g->max_rows, want[i].cols, &g->buf[b], err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
-}
-
-/* Rows of one pass: batch_tokens, but never less than one input of full length. */
-static enum rc choose_rows(struct mdl *m, struct eg2 *g, struct rc_err *err)
-{
-    uint32_t rows = m->opts.batch_tokens;
-
-    if (rows < m->info.max_input_tokens)
-        rows = m->info.max_input_tokens;
-    if (rows > MAX_PASS_ROWS)
-        rows = MAX_PASS_ROWS;
-    g->max_rows = rows;
-    g->max_seqs = rows / 2 < MAX_PASS_SEQS ? rows / 2 : MAX_PASS_SEQS;
-    free(g->offsets);
-    free(g->pos);
-    free(g->ids);
-    free(g->host);
-    g->offsets = calloc((size_t)g->max_seqs + 1, sizeof(*g->offsets));
-    g->pos = calloc(g->max_rows, sizeof(*g->pos));
-    g->ids = calloc(g->max_rows, sizeof(*g->ids));
-    g->host = calloc((size_t)g->max_seqs * m->info.embed_dim, sizeof(float));
-    if (!g->offsets || !g->pos || !g->ids || !g->host)
-        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", g->max_rows);
-    return RC_OK;
-}
-
-bool mdl_eg2_shrink(struct mdl *m)
-{
-    struct eg2 *g = m->state;
-
-    if (g->max_rows <= m->info.max_input_tokens)
-        return false;
-    m->opts.batch_tokens = g->max_rows / 2;
-    return true;
-}
-
-static enum rc fit_ones(struct mdl *m, struct eg2 *g, struct rc_err *err)
-{
-    struct be_weight_desc d = {
-        .name = "ones", .dtype = BE_F32, .n_rows = 1, .data = g->one, .use = BE_USE_VECTOR};
-    uint32_t i;
-    enum rc rc;
-
-    for (i = 0; i < EG2_MAX_HEAD; i++)
-        g->one[i] = 1;
-    for (i = 0; i < EG2_KINDS; i++) {
-        if (!g->geo[i].used || g->geo[i].ones)
-            continue;
-        d.n_cols = g->geo[i].head_dim;
-        d.n_bytes = d.n_cols * sizeof(float);
-        if ((rc = be_weight_new(m->be, &d, &g->geo[i].ones, err)) != RC_OK)
+        if ((rc = mdl_plan_tensor(&m->plan, m->passes.max_rows, want[i].cols, &g->buf[b], err)) !=
+            RC_OK)
             return rc;
     }
     return RC_OK;
@@ -287,7 +159,7 @@ static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
     }
     free(g->soft);
     g->soft = NULL;
-    if (most > 0 && !(g->soft = calloc((size_t)most * g->d_model, sizeof(float))))
+    if (most > 0 && !(g->soft = calloc((size_t)most * g->text.d_model, sizeof(float))))
         return rc_fail(err, RC_NOMEM, "no memory for %u soft tokens", most);
     return RC_OK;
 }
@@ -295,19 +167,25 @@ static enum rc fit_towers(struct mdl *m, struct eg2 *g, struct rc_err *err)
 enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
 {
     struct eg2 *g = m->state;
-    enum rc rc;
+    uint32_t rows, seqs;
+    enum rc rc = mdl_passes_fit(m, err);
 
-    if ((rc = choose_rows(m, g, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_rows, g->d_model, &g->x, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_rows, g->d_model, &g->x0, err)) != RC_OK ||
-        (rc = share(m, g, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_seqs, g->d_model, &g->pooled, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, g->max_seqs, m->info.embed_dim, &g->out, err)) != RC_OK)
+    if (rc != RC_OK)
         return rc;
-    if ((rc = fit_towers(m, g, err)) != RC_OK)
+    rows = m->passes.max_rows;
+    seqs = m->passes.max_seqs;
+    free(g->ids);
+    if (!(g->ids = calloc(rows, sizeof(*g->ids))))
+        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
+    if ((rc = mdl_plan_tensor(&m->plan, rows, g->text.d_model, &g->x, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, rows, g->text.d_model, &g->x0, err)) != RC_OK ||
+        (rc = share(m, g, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, seqs, g->text.d_model, &g->pooled, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.embed_dim, &g->out, err)) != RC_OK ||
+        (rc = fit_towers(m, g, err)) != RC_OK)
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return fit_ones(m, g, err);
+    return mdl_gemma_fit_ones(m, &g->text, err);
 }
 
 void mdl_eg2_free(struct mdl *m)
@@ -315,16 +193,12 @@ void mdl_eg2_free(struct mdl *m)
     struct eg2 *g = m->state;
     uint32_t i;
 
-    for (i = 0; i < EG2_KINDS; i++)
-        if (g->geo[i].ones)
-            be_weight_free(m->be, &g->geo[i].ones);
+    for (i = 0; i < GEMMA_KINDS; i++)
+        mdl_ones_deinit(&g->text.geo[i].ones, m->be);
     mdl_g4_vision_free(&g->eyes, m->be);
     mdl_g4_audio_free(&g->ears, m->be);
     mdl_sbert_deinit(&g->st);
-    free(g->offsets);
-    free(g->pos);
     free(g->ids);
-    free(g->host);
     free(g->soft);
     free(g);
     m->state = NULL;

@@ -43,7 +43,7 @@ struct mdl_g4_audio {
     bool clipped;
     struct layer *layer; /* [n_layers] */
     struct be_weight *conv[2], *conv_norm[2], *in, *out_w, *out_b, *proj;
-    struct g4_ones ones;
+    struct mdl_ones ones;
     struct be_tensor *mel, *win[2], *map[2], *flat, *x, *t, *q, *k, *v, *att, *room, *wide, *ff;
     struct be_tensor *places, *rel, *out, *soft;
     struct mdl_g4_trace trace;
@@ -202,7 +202,7 @@ void mdl_g4_audio_free(struct mdl_g4_audio **audio, struct be_ctx *be)
 
     if (!a)
         return;
-    g4_ones_free(&a->ones, be);
+    mdl_ones_deinit(&a->ones, be);
     free(a->layer);
     free(a->place);
     free(a);
@@ -367,7 +367,7 @@ enum rc mdl_g4_audio_fit(struct mdl_g4_audio *a, struct mdl_plan *plan, struct r
         if (want[i].rows > 0 &&
             (rc = mdl_plan_tensor(plan, want[i].rows, want[i].cols, want[i].slot, err)) != RC_OK)
             return rc;
-    return g4_ones_make(&a->ones, plan->be, a->d_out, err);
+    return mdl_ones_init(&a->ones, plan->be, a->d_out, err);
 }
 
 /* --------------------------------------------------------------------- media */
@@ -451,8 +451,8 @@ static enum rc convolve(struct mdl_g4_audio *a, struct be_ctx *be, uint32_t whic
     enum rc rc;
 
     if ((rc = be_unfold(be, &u, err)) != RC_OK ||
-        (rc = g4_project(be, a->win[which], a->conv[which], NULL, a->map[which], rows, err)) !=
-            RC_OK ||
+        (rc = mdl_dense(be, a->win[which], a->conv[which], NULL, a->map[which], rows, BE_EPI_NONE,
+                        err)) != RC_OK ||
         (rc = be_layer_norm(be, &ln, err)) != RC_OK)
         return rc;
     return g4_act(be, a->map[which], BE_ACT_RELU, rows, err);
@@ -486,7 +486,7 @@ static enum rc subsample(struct mdl_g4_audio *a, struct be_ctx *be, const struct
             return rc;
         rc = be_unfold(be, &flat, err);
     }
-    return rc != RC_OK ? rc : g4_project(be, a->flat, a->in, NULL, a->x, h2, err);
+    return rc != RC_OK ? rc : mdl_dense(be, a->flat, a->in, NULL, a->x, h2, BE_EPI_NONE, err);
 }
 
 /* x += residual * norm(W2 silu(W1 norm(x))) */
@@ -495,12 +495,12 @@ static enum rc half(struct mdl_g4_audio *a, struct be_ctx *be, const struct half
 {
     enum rc rc;
 
-    if ((rc = g4_norm(be, a->x, f->pre, NULL, a->t, n, a->eps, err)) != RC_OK ||
+    if ((rc = mdl_rms_norm(be, a->x, f->pre, NULL, a->t, n, a->eps, err)) != RC_OK ||
         (rc = g4_apply(be, a->t, &f->up, a->t, a->ff, n, err)) != RC_OK ||
         (rc = g4_act(be, a->ff, BE_ACT_SILU, n, err)) != RC_OK ||
         (rc = g4_apply(be, a->ff, &f->down, a->ff, a->t, n, err)) != RC_OK)
         return rc;
-    return g4_norm(be, a->t, f->post, a->x, a->x, n, a->eps, err);
+    return mdl_rms_norm(be, a->t, f->post, a->x, a->x, n, a->eps, err);
 }
 
 static enum rc attend(struct mdl_g4_audio *a, struct be_ctx *be, const struct layer *l, uint32_t n,
@@ -522,13 +522,14 @@ static enum rc attend(struct mdl_g4_audio *a, struct be_ctx *be, const struct la
                                          .cap = a->cap};
     enum rc rc;
 
-    if ((rc = g4_norm(be, a->x, l->norm_attn, NULL, a->t, n, a->eps, err)) != RC_OK ||
+    if ((rc = mdl_rms_norm(be, a->x, l->norm_attn, NULL, a->t, n, a->eps, err)) != RC_OK ||
         (rc = g4_apply_all(be, a->t, qkv, out, 3, a->room, n, err)) != RC_OK ||
-        (rc = g4_project(be, a->places, l->rel, NULL, a->rel, a->n_keys, err)) != RC_OK ||
+        (rc = mdl_dense(be, a->places, l->rel, NULL, a->rel, a->n_keys, BE_EPI_NONE, err)) !=
+            RC_OK ||
         (rc = be_attention_local(be, &at, err)) != RC_OK ||
         (rc = g4_apply(be, a->att, &l->post, a->att, a->t, n, err)) != RC_OK)
         return rc;
-    return g4_norm(be, a->t, l->norm_post, a->x, a->x, n, a->eps, err);
+    return mdl_rms_norm(be, a->t, l->norm_post, a->x, a->x, n, a->eps, err);
 }
 
 /* The convolution along time. */
@@ -546,10 +547,10 @@ static enum rc along(struct mdl_g4_audio *a, struct be_ctx *be, const struct lay
                               .hi = INFINITY};
     enum rc rc;
 
-    if ((rc = g4_norm(be, a->x, l->conv_pre, NULL, a->t, n, a->eps, err)) != RC_OK ||
+    if ((rc = mdl_rms_norm(be, a->x, l->conv_pre, NULL, a->t, n, a->eps, err)) != RC_OK ||
         (rc = g4_apply(be, a->t, &l->start, a->t, a->wide, n, err)) != RC_OK ||
         (rc = be_glu(be, &glu, err)) != RC_OK || (rc = be_conv1d(be, &conv, err)) != RC_OK ||
-        (rc = g4_norm(be, a->k, l->conv_norm, NULL, a->t, n, a->eps, err)) != RC_OK ||
+        (rc = mdl_rms_norm(be, a->k, l->conv_norm, NULL, a->t, n, a->eps, err)) != RC_OK ||
         (rc = g4_act(be, a->t, BE_ACT_SILU, n, err)) != RC_OK ||
         (rc = g4_apply(be, a->t, &l->end, a->t, a->q, n, err)) != RC_OK)
         return rc;
@@ -565,7 +566,7 @@ static enum rc one_layer(struct mdl_g4_audio *a, struct be_ctx *be, const struct
         (rc = attend(a, be, l, n, err)) != RC_OK || (rc = along(a, be, l, n, err)) != RC_OK ||
         (rc = half(a, be, &l->ff[1], n, err)) != RC_OK)
         return rc;
-    return g4_norm(be, a->x, l->norm_out, NULL, a->x, n, a->eps, err);
+    return mdl_rms_norm(be, a->x, l->norm_out, NULL, a->x, n, a->eps, err);
 }
 
 enum rc mdl_g4_audio_pass(struct mdl_g4_audio *a, struct be_ctx *be, const struct mdl_media *media,
@@ -589,11 +590,11 @@ enum rc mdl_g4_audio_pass(struct mdl_g4_audio *a, struct be_ctx *be, const struc
             return rc;
         g4_show_layer(&a->trace, i, a->x, n);
     }
-    if ((rc = g4_project(be, a->x, a->out_w, a->out_b, a->out, n, err)) != RC_OK)
+    if ((rc = mdl_dense(be, a->x, a->out_w, a->out_b, a->out, n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     g4_show(&a->trace, "out", a->out, n);
-    if ((rc = g4_norm(be, a->out, a->ones.w, NULL, a->out, n, 1e-6f, err)) != RC_OK ||
-        (rc = g4_project(be, a->out, a->proj, NULL, a->soft, n, err)) != RC_OK)
+    if ((rc = mdl_rms_norm(be, a->out, a->ones.w, NULL, a->out, n, 1e-6f, err)) != RC_OK ||
+        (rc = mdl_dense(be, a->out, a->proj, NULL, a->soft, n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     g4_show(&a->trace, "projected", a->soft, n);
     return be_tensor_read(be, a->soft, 0, n, soft, err);

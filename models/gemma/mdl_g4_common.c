@@ -100,48 +100,9 @@ enum rc g4_clipped(struct g4_names *p, uint64_t rows, uint64_t cols, bool clippe
     return RC_OK;
 }
 
-enum rc g4_ones_make(struct g4_ones *o, struct be_ctx *be, uint32_t n, struct rc_err *err)
-{
-    struct be_weight_desc d = {.name = "ones",
-                               .dtype = BE_F32,
-                               .n_rows = 1,
-                               .n_cols = n,
-                               .n_bytes = n * sizeof(float),
-                               .use = BE_USE_VECTOR};
-
-    if (!be || o->w)
-        return RC_OK;
-    if (!o->v && !(o->v = malloc(n * sizeof(float))))
-        return rc_fail(err, RC_NOMEM, "no memory for %u ones", n);
-    for (uint32_t i = 0; i < n; i++)
-        o->v[i] = 1;
-    d.data = o->v;
-    return be_weight_new(be, &d, &o->w, err);
-}
-
-void g4_ones_free(struct g4_ones *o, struct be_ctx *be)
-{
-    if (be)
-        be_weight_free(be, &o->w);
-    free(o->v);
-    o->v = NULL;
-}
-
 /* ---------------------------------------------------------------------- pass */
 
-enum rc g4_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                   const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                   struct rc_err *err)
-{
-    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = BE_EPI_NONE};
-
-    a.part[0].w = w;
-    a.part[0].b = bias;
-    a.part[0].out = out;
-    return be_linear(be, &a, err);
-}
-
-bool g4_clamps(float lo, float hi)
+static bool clamps(float lo, float hi)
 {
     return lo > -INFINITY || hi < INFINITY;
 }
@@ -167,7 +128,7 @@ enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_lin
         if (i + 1 < n_linears && l[i]->in_lo == l[i + 1]->in_lo && l[i]->in_hi == l[i + 1]->in_hi)
             continue;
         a.x = x;
-        if (g4_clamps(l[i]->in_lo, l[i]->in_hi)) {
+        if (clamps(l[i]->in_lo, l[i]->in_hi)) {
             if ((rc = clamp(be, x, room, n, l[i]->in_lo, l[i]->in_hi, err)) != RC_OK)
                 return rc;
             a.x = room;
@@ -177,7 +138,7 @@ enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_lin
         a.n_parts = 0;
     }
     for (uint32_t i = 0; i < n_linears; i++)
-        if (g4_clamps(l[i]->out_lo, l[i]->out_hi) &&
+        if (clamps(l[i]->out_lo, l[i]->out_hi) &&
             (rc = clamp(be, out[i], out[i], n, l[i]->out_lo, l[i]->out_hi, err)) != RC_OK)
             return rc;
     return RC_OK;
@@ -187,15 +148,6 @@ enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear 
                  struct be_tensor *room, struct be_tensor *out, uint32_t n, struct rc_err *err)
 {
     return g4_apply_all(be, x, &l, &out, 1, room, n, err);
-}
-
-enum rc g4_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
-                struct rc_err *err)
-{
-    struct be_rms_norm_args a = {.x = x, .w = w, .add = add, .out = out, .n = n, .eps = eps};
-
-    return be_rms_norm(be, &a, err);
 }
 
 enum rc g4_act(struct be_ctx *be, struct be_tensor *x, enum be_act_kind kind, uint32_t n,

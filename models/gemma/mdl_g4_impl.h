@@ -15,12 +15,6 @@ struct g4_linear {
     float in_lo, in_hi, out_lo, out_hi;
 };
 
-/* Weights of one vector of ones, for norms without a weight. */
-struct g4_ones {
-    struct be_weight *w;
-    float *v;
-};
-
 /* Names of weights: prefix, then a printf'd rest. */
 struct g4_names {
     struct mdl_plan *plan;
@@ -37,13 +31,7 @@ enum rc g4_matrix(struct g4_names *p, uint64_t rows, uint64_t cols, struct be_we
 enum rc g4_clipped(struct g4_names *p, uint64_t rows, uint64_t cols, bool clipped,
                    struct g4_linear *out, struct rc_err *err, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
-enum rc g4_ones_make(struct g4_ones *o, struct be_ctx *be, uint32_t n, struct rc_err *err);
-void g4_ones_free(struct g4_ones *o, struct be_ctx *be);
 
-/* out = x W^T with a plain matrix. */
-enum rc g4_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                   const struct be_weight *bias, struct be_tensor *out, uint32_t n,
-                   struct rc_err *err);
 /* out = linear(x). room: where the clamped input goes; x itself when it is not needed after. */
 enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear *l,
                  struct be_tensor *room, struct be_tensor *out, uint32_t n, struct rc_err *err);
@@ -51,11 +39,6 @@ enum rc g4_apply(struct be_ctx *be, struct be_tensor *x, const struct g4_linear 
 enum rc g4_apply_all(struct be_ctx *be, struct be_tensor *x, const struct g4_linear *const *l,
                      struct be_tensor *const *out, uint32_t n_linears, struct be_tensor *room,
                      uint32_t n, struct rc_err *err);
-bool g4_clamps(float lo, float hi);
-/* out = norm(x) * w, or add + that. */
-enum rc g4_norm(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                const struct be_tensor *add, struct be_tensor *out, uint32_t n, float eps,
-                struct rc_err *err);
 enum rc g4_act(struct be_ctx *be, struct be_tensor *x, enum be_act_kind kind, uint32_t n,
                struct rc_err *err);
 /* RC_UNSUPPORTED unless obj[key] is absent, null or the number `want`. */

@@ -1,5 +1,5 @@
 /* mdl_g4_towers.h - the eyes and ears of the Gemma 4 generation (gemma4_vision, gemma4_audio),
- * for the families that have them: Gemma 4 and EmbeddingGemma 2.
+ * for the families that have them: EmbeddingGemma 2, and Gemma 4, which leaves them aside so far.
  *
  * A tower is a part of a model: its owner calls config, plan and fit in the family's hooks of the
  * same names, and free in its free. media turns a picture or a sound into rows of numbers (plain

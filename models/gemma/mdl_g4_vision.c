@@ -30,7 +30,7 @@ struct mdl_g4_vision {
     bool clipped, standardize;
     struct layer *layer; /* [n_layers] */
     struct be_weight *patch_w, *pos, *std_bias, *std_scale, *proj;
-    struct g4_ones ones, head_ones;
+    struct mdl_ones ones, head_ones;
     struct be_tensor *px, *x, *t, *q, *k, *v, *att, *gate, *up, *room, *pooled, *soft;
     int32_t *col, *row, *ids; /* [max_patches] */
     uint32_t *offsets;        /* [max_tokens + 1] */
@@ -144,8 +144,8 @@ void mdl_g4_vision_free(struct mdl_g4_vision **vision, struct be_ctx *be)
 
     if (!v)
         return;
-    g4_ones_free(&v->ones, be);
-    g4_ones_free(&v->head_ones, be);
+    mdl_ones_deinit(&v->ones, be);
+    mdl_ones_deinit(&v->head_ones, be);
     free(v->layer);
     free(v->col);
     free(v->row);
@@ -265,9 +265,9 @@ enum rc mdl_g4_vision_fit(struct mdl_g4_vision *v, struct mdl_plan *plan, struct
         if (want[i].rows > 0 &&
             (rc = mdl_plan_tensor(plan, want[i].rows, want[i].cols, want[i].slot, err)) != RC_OK)
             return rc;
-    if ((rc = g4_ones_make(&v->ones, plan->be, v->d_model, err)) != RC_OK)
+    if ((rc = mdl_ones_init(&v->ones, plan->be, v->d_model, err)) != RC_OK)
         return rc;
-    return g4_ones_make(&v->head_ones, plan->be, v->head_dim, err);
+    return mdl_ones_init(&v->head_ones, plan->be, v->head_dim, err);
 }
 
 /* --------------------------------------------------------------------- media */
@@ -390,7 +390,7 @@ static enum rc embed(struct mdl_g4_vision *v, struct be_ctx *be, const struct md
         v->row[r] = (int32_t)(r / m->grid_w);
         v->ids[r] = v->row[r] + (int32_t)v->n_pos;
     }
-    if ((rc = g4_project(be, v->px, v->patch_w, NULL, v->x, m->n_rows, err)) != RC_OK ||
+    if ((rc = mdl_dense(be, v->px, v->patch_w, NULL, v->x, m->n_rows, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_embed(be, &e, err)) != RC_OK)
         return rc;
     e.ids = v->ids;
@@ -441,7 +441,7 @@ static enum rc attend(struct mdl_g4_vision *v, struct be_ctx *be, const struct l
                                          .radius = -1};
     enum rc rc;
 
-    if ((rc = g4_norm(be, v->x, l->norm_in, NULL, v->t, n, v->eps, err)) != RC_OK ||
+    if ((rc = mdl_rms_norm(be, v->x, l->norm_in, NULL, v->t, n, v->eps, err)) != RC_OK ||
         (rc = g4_apply_all(be, v->t, qkv, out, 3, v->room, n, err)) != RC_OK ||
         (rc = turn(v, be, v->q, v->n_heads, l->q_norm, true, n, err)) != RC_OK ||
         (rc = turn(v, be, v->k, v->n_kv_heads, l->k_norm, true, n, err)) != RC_OK ||
@@ -449,7 +449,7 @@ static enum rc attend(struct mdl_g4_vision *v, struct be_ctx *be, const struct l
         (rc = be_attention_packed(be, &a, err)) != RC_OK ||
         (rc = g4_apply(be, v->att, &l->o, v->att, v->t, n, err)) != RC_OK)
         return rc;
-    return g4_norm(be, v->t, l->norm_attn, v->x, v->x, n, v->eps, err);
+    return mdl_rms_norm(be, v->t, l->norm_attn, v->x, v->x, n, v->eps, err);
 }
 
 /* gate = gelu(gate(t)) * up(t) */
@@ -480,11 +480,11 @@ static enum rc one_layer(struct mdl_g4_vision *v, struct be_ctx *be, const struc
     enum rc rc;
 
     if ((rc = attend(v, be, l, n, err)) != RC_OK ||
-        (rc = g4_norm(be, v->x, l->norm_pre, NULL, v->t, n, v->eps, err)) != RC_OK ||
+        (rc = mdl_rms_norm(be, v->x, l->norm_pre, NULL, v->t, n, v->eps, err)) != RC_OK ||
         (rc = gated(v, be, l, n, err)) != RC_OK ||
         (rc = g4_apply(be, v->gate, &l->down, v->gate, v->t, n, err)) != RC_OK)
         return rc;
-    return g4_norm(be, v->t, l->norm_ff, v->x, v->x, n, v->eps, err);
+    return mdl_rms_norm(be, v->t, l->norm_ff, v->x, v->x, n, v->eps, err);
 }
 
 /* Mean of every k x k block times sqrt(d_model); standardized; projected. */
@@ -514,9 +514,9 @@ static enum rc finish(struct mdl_g4_vision *v, struct be_ctx *be, const struct m
     if (v->standardize && (rc = be_affine(be, &a, err)) != RC_OK)
         return rc;
     g4_show(&v->trace, "out", v->pooled, cells);
-    if ((rc = g4_norm(be, v->pooled, v->ones.w, NULL, v->pooled, cells, 1e-6f, err)) != RC_OK)
+    if ((rc = mdl_rms_norm(be, v->pooled, v->ones.w, NULL, v->pooled, cells, 1e-6f, err)) != RC_OK)
         return rc;
-    return g4_project(be, v->pooled, v->proj, NULL, v->soft, cells, err);
+    return mdl_dense(be, v->pooled, v->proj, NULL, v->soft, cells, BE_EPI_NONE, err);
 }
 
 enum rc mdl_g4_vision_pass(struct mdl_g4_vision *v, struct be_ctx *be,

@@ -86,8 +86,8 @@ static enum rc head(struct mdl *m, struct gemma *g, const struct gemma_rows *r,
     enum rc rc;
 
     if ((rc = be_rms_norm(m->be, &norm, err)) != RC_OK ||
-        (rc = mdl_gemma_project(m->be, g->hidden, g->tied ? g->embed : g->head, g->logits, r->n,
-                                err)) != RC_OK ||
+        (rc = mdl_dense(m->be, g->hidden, g->tied ? g->embed : g->head, NULL, g->logits, r->n,
+                        BE_EPI_NONE, err)) != RC_OK ||
         (g->softcap > 0 && (rc = be_softcap(m->be, &cap, err)) != RC_OK))
         return rc;
     if (!logits) /* who draws from them or reads them waits */

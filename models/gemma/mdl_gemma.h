@@ -1,6 +1,7 @@
 /* mdl_gemma.h - private to models/gemma: the numbers and weights of a Gemma 3 or 4
  * text model and of Gemma 4's drafter. One struct and one forward pass serve all: what
- * a generation lacks is 0 or NULL here.
+ * a generation lacks is 0 or NULL here. EmbeddingGemma 2 keeps its text model's in the same
+ * struct and has a pass of its own (mdl_eg2.h).
  * Source of the facts: docs/models/gemma3.md, docs/models/gemma4.md. */
 #ifndef INFERD_MDL_GEMMA_H
 #define INFERD_MDL_GEMMA_H
@@ -25,7 +26,7 @@ struct gemma_geo {
     bool k_eq_v;  /* no v_proj: v is k before its norm and rotation */
     uint32_t buf; /* which of q, k, v, att below */
     bool used;
-    struct be_weight *ones; /* [head_dim], for the norm without weight; made by fit */
+    struct mdl_ones ones; /* [head_dim], for v's norm without weight; made by fit */
 };
 
 struct gemma_layer {
@@ -54,6 +55,7 @@ struct gemma {
     uint32_t d_ple, ple_vocab; /* per-layer embeddings: width (0 = none), rows of their table */
     uint32_t n_own;            /* layers 0 .. n_own - 1 have keys and values of their own */
     char prefix[32];           /* of HF tensor names, dot included */
+    const char *ple_prefix;    /* of those of a layer's own input, within its; NULL = none */
     char gguf[24];             /* of GGUF keys: the architecture word */
     int32_t bos, pad;
     int32_t turn_start, turn_end;
@@ -74,7 +76,6 @@ struct gemma {
     int32_t *ple_ids;           /* [max_rows]: ids, pad where something was injected */
     struct gemma_draft *draft;  /* of a drafter, see mdl_gemma4_draft.c */
     struct gemma_layer layer[GEMMA_MAX_LAYERS];
-    float one[GEMMA_MAX_HEAD];
 };
 
 /* Rows on their way through the layers. */
@@ -98,6 +99,8 @@ enum rc mdl_gemma_fit(struct mdl *m, struct rc_err *err);
 const int32_t *mdl_gemma_row_no(struct gemma *g, uint32_t n);
 /* Activations of the layers for so many rows; and their NULL-able parts. */
 enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_err *err);
+/* Vectors of ones as wide as the heads of each kind in use. */
+enum rc mdl_gemma_fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err);
 void mdl_gemma_free(struct mdl *m);
 
 /* mdl_gemma_layer.c: half a layer each. kv is the cache (of the drafter: its target's). */
@@ -111,8 +114,6 @@ enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struc
                          struct rc_err *err);
 enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32_t n,
                       struct rc_err *err);
-enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                          struct be_tensor *out, uint32_t n, struct rc_err *err);
 
 /* mdl_gemma_depth.c: kv_read and kv_fill of mdl_impl.h */
 uint64_t mdl_gemma_kv_read(const struct mdl *m, uint32_t pos);
@@ -129,6 +130,8 @@ enum rc mdl_gemma_hf_eos(struct mdl *m, const struct mdl_src *src, const json_t 
 enum rc mdl_gemma_hf_tied(const struct mdl_src *src, const json_t *c, struct gemma *g,
                           struct rc_err *err);
 enum rc mdl_gemma_hf_kinds(struct gemma *g, const json_t *types, struct rc_err *err);
+/* The same from layer_types of c, or where it has none from its pattern. */
+enum rc mdl_gemma_hf_layers(struct gemma *g, const json_t *c, struct rc_err *err);
 enum rc mdl_gemma_gguf_vocab(struct mdl *m, struct rc_err *err);
 void mdl_gemma_gguf_eos(struct mdl *m);
 /* Which layers have which cache: fills cls, kv, shared for n_own own layers. RC_FORMAT when
@@ -160,6 +163,9 @@ struct gemma_heads {
     uint32_t head_dim, n_kv_heads;
 };
 enum rc mdl_gemma4_fold(struct gemma *g, const struct gemma_heads *p, struct rc_err *err);
+/* per_layer_config of c, where there is one: layers whose heads differ from those in p. */
+enum rc mdl_gemma4_hf_per_layer(const struct gemma *g, const json_t *c, struct gemma_heads *p,
+                                struct rc_err *err);
 enum rc mdl_gemma4_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
 /* Finds the control tokens; what the model can do in chat goes to m->info. */
 void mdl_gemma4_chat_init(struct mdl *m, struct gemma *g);

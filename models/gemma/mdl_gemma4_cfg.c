@@ -90,8 +90,8 @@ static enum rc read_rope(const json_t *both, const char *kind, double theta, str
 }
 
 /* {"<layer, zero padded>": {"head_dim", "num_key_value_heads"}}, layers that differ. */
-static enum rc read_per_layer(const struct gemma *g, const json_t *c, struct gemma_heads *p,
-                              struct rc_err *err)
+enum rc mdl_gemma4_hf_per_layer(const struct gemma *g, const json_t *c, struct gemma_heads *p,
+                                struct rc_err *err)
 {
     json_t *list = json_object_get(c, "per_layer_config"), *v;
     const char *key;
@@ -143,7 +143,7 @@ static enum rc hf_heads(struct gemma *g, const json_t *c, struct rc_err *err)
     for (l = 0; l < g->n_layers; l++)
         p[l] = g->layer[l].kind == GEMMA_FULL ? (struct gemma_heads){global_hd, global_kv}
                                               : (struct gemma_heads){hd, n_kv};
-    if ((rc = read_per_layer(g, c, p, err)) != RC_OK)
+    if ((rc = mdl_gemma4_hf_per_layer(g, c, p, err)) != RC_OK)
         return rc;
     return mdl_gemma4_fold(g, p, err);
 }

@@ -254,7 +254,7 @@ static enum rc enter(struct mdl *m, struct gemma *g, uint32_t n, struct rc_err *
     add.part[0].w = d->pre_hidden;
     add.part[0].out = g->x;
     if ((rc = be_embed(m->be, &e, err)) != RC_OK ||
-        (rc = mdl_gemma_project(m->be, d->token, d->pre_token, g->x, n, err)) != RC_OK)
+        (rc = mdl_dense(m->be, d->token, d->pre_token, NULL, g->x, n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     return be_linear(m->be, &add, err);
 }
@@ -341,11 +341,13 @@ static enum rc choose(struct mdl *m, struct gemma *g, uint32_t n, struct rc_err 
     enum rc rc;
 
     if (!d->ordered || !be_tensor_view(m->be, g->hidden)) {
-        if ((rc = mdl_gemma_project(m->be, g->hidden, g->embed, g->logits, n, err)) != RC_OK)
+        if ((rc = mdl_dense(m->be, g->hidden, g->embed, NULL, g->logits, n, BE_EPI_NONE, err)) !=
+            RC_OK)
             return rc;
         return be_argmax(m->be, &a, err);
     }
-    if ((rc = mdl_gemma_project(m->be, g->hidden, d->centroids, d->near, n, err)) != RC_OK ||
+    if ((rc = mdl_dense(m->be, g->hidden, d->centroids, NULL, d->near, n, BE_EPI_NONE, err)) !=
+            RC_OK ||
         (rc = be_sync(m->be, err)) != RC_OK)
         return rc;
     for (i = 0; i < n; i++)
@@ -380,7 +382,7 @@ static enum rc draft(struct mdl *m, const struct mdl_draft_seq *seqs, uint32_t n
         for (i = 0; i < n; i++)
             out_ids[(size_t)i * k + step] = d->ids[i];
         if (step + 1 < k &&
-            (rc = mdl_gemma_project(m->be, g->hidden, d->post, d->h, n, err)) != RC_OK)
+            (rc = mdl_dense(m->be, g->hidden, d->post, NULL, d->h, n, BE_EPI_NONE, err)) != RC_OK)
             return rc;
     }
     return RC_OK;

@@ -136,7 +136,7 @@ enum rc mdl_gemma_hf_kinds(struct gemma *g, const json_t *types, struct rc_err *
     return RC_OK;
 }
 
-static enum rc hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
+enum rc mdl_gemma_hf_layers(struct gemma *g, const json_t *c, struct rc_err *err)
 {
     const json_t *types = json_object_get(c, "layer_types");
     uint32_t pattern;
@@ -274,7 +274,7 @@ static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src
             RC_OK ||
         (rc = mdl_cfg_pos(c, "config.json", "final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
             RC_OK ||
-        (rc = hf_refusals(c, err)) != RC_OK || (rc = hf_layers(g, c, err)) != RC_OK ||
+        (rc = hf_refusals(c, err)) != RC_OK || (rc = mdl_gemma_hf_layers(g, c, err)) != RC_OK ||
         (rc = hf_rope(g, c, err)) != RC_OK || (rc = mdl_gemma_hf_prefix(m, g, err)) != RC_OK ||
         (rc = mdl_gemma_hf_vocab(m, g, c, err)) != RC_OK)
         return rc;

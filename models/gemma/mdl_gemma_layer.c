@@ -12,16 +12,6 @@
 
 #include <math.h>
 
-enum rc mdl_gemma_project(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
-                          struct be_tensor *out, uint32_t n, struct rc_err *err)
-{
-    struct be_linear_args a = {.x = x, .n = n, .n_parts = 1, .epi = BE_EPI_NONE};
-
-    a.part[0].w = w;
-    a.part[0].out = out;
-    return be_linear(be, &a, err);
-}
-
 static struct be_rope_args turn(const struct gemma *g, const struct gemma_layer *w,
                                 const struct gemma_rows *r, struct be_tensor *x, uint32_t n_heads,
                                 const struct be_weight *norm)
@@ -43,9 +33,7 @@ static struct be_rope_args turn(const struct gemma *g, const struct gemma_layer 
 static enum rc normed(struct mdl *m, struct gemma *g, const struct be_weight *w,
                       const struct gemma_rows *r, struct rc_err *err)
 {
-    struct be_rms_norm_args a = {.x = r->x, .w = w, .out = g->h, .n = r->n, .eps = g->norm_eps};
-
-    return be_rms_norm(m->be, &a, err);
+    return mdl_rms_norm(m->be, r->x, w, NULL, g->h, r->n, g->norm_eps, err);
 }
 
 /* The value heads: k as projected where there is no v_proj, and the norm without weight. */
@@ -53,7 +41,7 @@ static enum rc values(struct mdl *m, struct gemma *g, struct gemma_layer *w,
                       const struct gemma_rows *r, struct rc_err *err)
 {
     const struct gemma_geo *geo = &g->geo[w->kind];
-    struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones);
+    struct be_rope_args norm = turn(g, w, r, g->v[geo->buf], geo->n_kv_heads, geo->ones.w);
     struct be_gather_args copy = {.x = g->k[geo->buf], .n = r->n, .out = g->v[geo->buf]};
     enum rc rc;
 
@@ -114,7 +102,7 @@ enum rc mdl_gemma_query(struct mdl *m, struct gemma *g, uint32_t l, const struct
     enum rc rc;
 
     if ((rc = normed(m, g, w->attn_norm, r, err)) != RC_OK ||
-        (rc = mdl_gemma_project(m->be, g->h, w->q, q, r->n, err)) != RC_OK)
+        (rc = mdl_dense(m->be, g->h, w->q, NULL, q, r->n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     return be_rope(m->be, &rope, err);
 }
@@ -141,20 +129,16 @@ static enum rc add_ple(struct mdl *m, struct gemma *g, uint32_t l, const struct 
                        struct rc_err *err)
 {
     const struct gemma_layer *w = &g->layer[l];
-    struct be_linear_args gate = {.x = r->x, .n = r->n, .n_parts = 1, .epi = BE_EPI_GELU_TANH};
     struct be_scale_args mul = {
         .x = g->gate, .y = r->ple, .y_col = l * g->d_ple, .n = r->n, .scale = 0x1.6a09e6p-1f};
-    struct be_rms_norm_args norm = {
-        .x = g->t, .w = w->ple_norm, .add = r->x, .out = r->x, .n = r->n, .eps = g->norm_eps};
     enum rc rc;
 
-    gate.part[0].w = w->ple_gate;
-    gate.part[0].out = g->gate;
-    if ((rc = be_linear(m->be, &gate, err)) != RC_OK ||
+    if ((rc = mdl_dense(m->be, r->x, w->ple_gate, NULL, g->gate, r->n, BE_EPI_GELU_TANH, err)) !=
+            RC_OK ||
         (rc = be_scale(m->be, &mul, err)) != RC_OK ||
-        (rc = mdl_gemma_project(m->be, g->gate, w->ple_proj, g->t, r->n, err)) != RC_OK)
+        (rc = mdl_dense(m->be, g->gate, w->ple_proj, NULL, g->t, r->n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
-    return be_rms_norm(m->be, &norm, err);
+    return mdl_rms_norm(m->be, g->t, w->ple_norm, r->x, r->x, r->n, g->norm_eps, err);
 }
 
 /* From the attention's output to the end of the layer. */
@@ -162,25 +146,24 @@ enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struc
                          struct rc_err *err)
 {
     struct gemma_layer *w = &g->layer[l];
-    struct be_rms_norm_args norm = {
-        .x = g->t, .w = w->post_attn_norm, .add = r->x, .out = r->x, .n = r->n, .eps = g->norm_eps};
     struct be_linear_args glu = {.x = g->h, .n = r->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
     struct be_scale_args scale = {.x = r->x, .n = r->n, .scale = w->scalar};
     enum rc rc;
 
-    if ((rc = mdl_gemma_project(m->be, g->att[g->geo[w->kind].buf], w->o, g->t, r->n, err)) !=
-            RC_OK ||
-        (rc = be_rms_norm(m->be, &norm, err)) != RC_OK)
+    if ((rc = mdl_dense(m->be, g->att[g->geo[w->kind].buf], w->o, NULL, g->t, r->n, BE_EPI_NONE,
+                        err)) != RC_OK ||
+        (rc = mdl_rms_norm(m->be, g->t, w->post_attn_norm, r->x, r->x, r->n, g->norm_eps, err)) !=
+            RC_OK)
         return rc;
     glu.part[0].w = w->gate;
     glu.part[0].out = g->ff[w->ff];
     glu.part[1].w = w->up;
     if ((rc = normed(m, g, w->ffn_norm, r, err)) != RC_OK ||
         (rc = be_linear(m->be, &glu, err)) != RC_OK ||
-        (rc = mdl_gemma_project(m->be, g->ff[w->ff], w->down, g->t, r->n, err)) != RC_OK)
+        (rc = mdl_dense(m->be, g->ff[w->ff], w->down, NULL, g->t, r->n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
-    norm.w = w->post_ffn_norm;
-    if ((rc = be_rms_norm(m->be, &norm, err)) != RC_OK ||
+    if ((rc = mdl_rms_norm(m->be, g->t, w->post_ffn_norm, r->x, r->x, r->n, g->norm_eps, err)) !=
+            RC_OK ||
         (g->d_ple > 0 && (rc = add_ple(m, g, l, r, err)) != RC_OK))
         return rc;
     return w->scalar != 1 ? be_scale(m->be, &scale, err) : RC_OK;
@@ -207,7 +190,7 @@ enum rc mdl_gemma_ple(struct mdl *m, struct gemma *g, const int32_t *ids, uint32
                                 .out = g->ple};
     enum rc rc;
 
-    if ((rc = mdl_gemma_project(m->be, g->x, g->ple_model, g->ple, n, err)) != RC_OK ||
+    if ((rc = mdl_dense(m->be, g->x, g->ple_model, NULL, g->ple, n, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_rope(m->be, &norm, err)) != RC_OK)
         return rc;
     return be_embed(m->be, &tok, err);

@@ -122,7 +122,8 @@ static enum rc plan_layer(struct mdl *m, struct gemma *g, uint32_t l, struct rc_
         if (gguf)
             snprintf(name, sizeof(name), "blk.%u.%s.weight", l, layer_weights[i].gguf);
         else
-            snprintf(name, sizeof(name), "%slayers.%u.%s.weight", g->prefix, l,
+            snprintf(name, sizeof(name), "%slayers.%u.%s%s.weight", g->prefix, l,
+                     layer_weights[i].when == 'p' && g->ple_prefix ? g->ple_prefix : "",
                      layer_weights[i].hf);
         rc = layer_weights[i].rows
                  ? mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2,
@@ -324,24 +325,15 @@ static enum rc fit_ff(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_e
     return RC_OK;
 }
 
-static enum rc fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err)
+enum rc mdl_gemma_fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
-    struct be_weight_desc d = {
-        .name = "ones", .dtype = BE_F32, .n_rows = 1, .data = g->one, .use = BE_USE_VECTOR};
+    enum rc rc = RC_OK;
     uint32_t i;
-    enum rc rc;
 
-    for (i = 0; i < GEMMA_MAX_HEAD; i++)
-        g->one[i] = 1;
-    for (i = 0; i < GEMMA_KINDS; i++) {
-        if (!g->geo[i].used || g->geo[i].ones)
-            continue;
-        d.n_cols = g->geo[i].head_dim;
-        d.n_bytes = d.n_cols * sizeof(float);
-        if ((rc = be_weight_new(m->be, &d, &g->geo[i].ones, err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
+    for (i = 0; rc == RC_OK && i < GEMMA_KINDS; i++)
+        if (g->geo[i].used)
+            rc = mdl_ones_init(&g->geo[i].ones, m->be, g->geo[i].head_dim, err);
+    return rc;
 }
 
 enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, struct rc_err *err)
@@ -359,7 +351,7 @@ enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, stru
          (rc = mdl_plan_tensor(&m->plan, g->max_out, g->n_layers * g->d_ple, &g->tail_ple, err)) !=
              RC_OK))
         return rc;
-    return g->v_norm ? fit_ones(m, g, err) : RC_OK;
+    return g->v_norm ? mdl_gemma_fit_ones(m, g, err) : RC_OK;
 }
 
 /* Before the budgets have been asked: taken, not touched. */
@@ -404,7 +396,7 @@ void mdl_gemma_free(struct mdl *m)
     uint32_t i;
 
     for (i = 0; i < GEMMA_KINDS; i++)
-        be_weight_free(m->be, &g->geo[i].ones);
+        mdl_ones_deinit(&g->geo[i].ones, m->be);
     free(g->host_logits);
     free(g->tail_seqs);
     free(g->tail_pos);

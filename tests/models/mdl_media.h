@@ -51,4 +51,27 @@ static inline void sound(const char *name, struct mdl_sound *out)
     *out = (struct mdl_sound){.rate = 16000, .n = (size_t)n, .pcm = pcm};
 }
 
+/* The same, ready for the model's towers. */
+static inline struct mdl_media *see(struct mdl *m, const char *name)
+{
+    struct mdl_media *media = NULL;
+    struct mdl_image img;
+
+    picture(name, &img);
+    need_ok(mdl_media_image(m, &img, &media, err));
+    free((void *)(uintptr_t)img.pixels);
+    return media;
+}
+
+static inline struct mdl_media *hear(struct mdl *m, const char *name)
+{
+    struct mdl_media *media = NULL;
+    struct mdl_sound snd;
+
+    sound(name, &snd);
+    need_ok(mdl_media_sound(m, &snd, &media, err));
+    free((void *)(uintptr_t)snd.pcm);
+    return media;
+}
+
 #endif

@@ -25,6 +25,8 @@
 #define GEMMA_DIR TEST_GOLDEN "/gemma3_text"
 #define GEMMA_BF16_DIR TEST_GOLDEN "/gemma3_text-bf16"
 #define BERT_DIR TEST_GOLDEN "/minilm"
+#define EG2_DIR TEST_GOLDEN "/embeddinggemma2"
+#define EG2_BF16_DIR TEST_GOLDEN "/embeddinggemma2-bf16"
 
 #define need_ok(call)                                             \
     do {                                                          \
@@ -129,6 +131,40 @@ static inline int32_t *ids_of(const json_t *list, uint32_t *n)
         ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
     *n = (uint32_t)len;
     return ids;
+}
+
+/* -------------------------------------------------------- packed sequences */
+
+#define TBATCH 40
+
+/* TBATCH sequences, the first of 1, the second of 64, others of 1 to 64 tokens below vocab. */
+struct tbatch {
+    int32_t ids[TBATCH * 64];
+    uint32_t offsets[TBATCH + 1];
+};
+
+static inline void tbatch_make(struct tbatch *b, uint32_t vocab)
+{
+    uint32_t s, i, x = 99, n = 0;
+
+    b->offsets[0] = 0;
+    for (s = 0; s < TBATCH; s++) {
+        uint32_t len = s == 0 ? 1 : s == 1 ? 64 : 1 + (x >> 9) % 64;
+
+        for (i = 0; i < len; i++) {
+            x = x * 1664525u + 1013904223u;
+            b->ids[n++] = (int32_t)((x >> 8) % vocab);
+        }
+        b->offsets[s + 1] = n;
+    }
+}
+
+/* Sequence s alone. */
+static inline void tbatch_encode_one(struct mdl *m, const struct tbatch *b, uint32_t s, float *out)
+{
+    uint32_t offsets[2] = {0, b->offsets[s + 1] - b->offsets[s]};
+
+    need_ok(mdl_encode(m, 1, b->ids + b->offsets[s], offsets, out, err));
 }
 
 /* ---------------------------------------------------------- page tables */
@@ -354,19 +390,24 @@ static inline void tdir_put(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-/* Sets (json text value) or deletes (NULL) one key of a JSON file. */
+/* Sets (json text value) or deletes (NULL) one key of a JSON file; "a.b": b of its object a. */
 static inline void tdir_set(const char *dir, const char *name, const char *key, const char *value)
 {
+    const char *dot = strchr(key, '.');
     char path[512];
-    json_t *j = load_json(dir, name);
+    json_t *j = load_json(dir, name), *at = j;
 
+    if (dot) {
+        assert_non_null(at = json_object_getn(j, key, (size_t)(dot - key)));
+        key = dot + 1;
+    }
     if (value) {
         json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
 
         assert_non_null(v);
-        json_object_set_new(j, key, v);
+        json_object_set_new(at, key, v);
     } else {
-        json_object_del(j, key);
+        json_object_del(at, key);
     }
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     assert_int_equal(json_dump_file(j, path, 0), 0);

@@ -2,50 +2,21 @@
  * files may say. (Numbers against the reference: *_golden.) */
 #include "mdl_test.h"
 
-#define N_SEQS 40
+#define N_SEQS TBATCH
 
 static struct be_ctx *be;
-
-/* Sequences of 1..64 tokens, packed. */
-struct batch {
-    int32_t ids[N_SEQS * 64];
-    uint32_t offsets[N_SEQS + 1];
-};
-
-static void make_batch(struct batch *b)
-{
-    uint32_t s, i, x = 99, n = 0;
-
-    b->offsets[0] = 0;
-    for (s = 0; s < N_SEQS; s++) {
-        uint32_t len = s == 0 ? 1 : s == 1 ? 64 : 1 + (x >> 9) % 64;
-
-        for (i = 0; i < len; i++) {
-            x = x * 1664525u + 1013904223u;
-            b->ids[n++] = (int32_t)((x >> 8) % 1100);
-        }
-        b->offsets[s + 1] = n;
-    }
-}
-
-static void encode_one(struct mdl *m, const struct batch *b, uint32_t s, float *out)
-{
-    uint32_t offsets[2] = {0, b->offsets[s + 1] - b->offsets[s]};
-
-    need_ok(mdl_encode(m, 1, b->ids + b->offsets[s], offsets, out, err));
-}
 
 static void alone_in_a_batch_in_several_passes(void **state)
 {
     static const uint32_t rows[] = {64, 65, 100, 4096};
-    static struct batch b;
+    static struct tbatch b;
     struct mdl_opts o = small_opts(BE_F32);
     struct be_ctx *one = test_ctx(1);
     float *alone, *all;
     uint32_t d, s;
     size_t i;
 
-    make_batch(&b);
+    tbatch_make(&b, 1100);
     for (i = 0; i < 4; i++) {
         struct mdl *m;
 
@@ -56,7 +27,7 @@ static void alone_in_a_batch_in_several_passes(void **state)
         all = malloc((size_t)N_SEQS * d * sizeof(*all));
         assert_true(alone && all);
         for (s = 0; s < N_SEQS; s++)
-            encode_one(m, &b, s, alone + (size_t)s * d);
+            tbatch_encode_one(m, &b, s, alone + (size_t)s * d);
         need_ok(mdl_encode(m, N_SEQS, b.ids, b.offsets, all, err));
         assert_memory_equal(alone, all, (size_t)N_SEQS * d * sizeof(*all));
         if (i == 0) { /* the first run, kept for the ones with other threads and sizes */
@@ -74,17 +45,17 @@ static void alone_in_a_batch_in_several_passes(void **state)
 
 static void vectors_have_length_one_and_differ(void **state)
 {
-    static struct batch b;
+    static struct tbatch b;
     struct mdl_opts o = small_opts(BE_F32);
     struct mdl *m = open_model(BERT_DIR, be, &o);
     uint32_t d = mdl_info_get(m)->embed_dim, s, i;
     float v[2][512];
 
-    make_batch(&b);
+    tbatch_make(&b, 1100);
     for (s = 0; s < N_SEQS; s++) {
         double n = 0;
 
-        encode_one(m, &b, s, v[s % 2]);
+        tbatch_encode_one(m, &b, s, v[s % 2]);
         for (i = 0; i < d; i++)
             n += (double)v[s % 2][i] * v[s % 2][i];
         assert_true(fabs(n - 1) < 1e-6);
@@ -149,7 +120,7 @@ static void info_and_dimensions(void **state)
 /* Passes shrink to the workspace, down to one input of full length. */
 static void small_workspaces(void **state)
 {
-    static struct batch b;
+    static struct tbatch b;
     struct be_opts bo = {.backend = test_backend(), .n_threads = 1};
     struct mdl_opts o = small_opts(BE_F32);
     float out[N_SEQS * 48], want[N_SEQS * 48];
@@ -159,7 +130,7 @@ static void small_workspaces(void **state)
     size_t fits = 0, bytes;
     int fd;
 
-    make_batch(&b);
+    tbatch_make(&b, 1100);
     need_ok(mdl_encode(m, N_SEQS, b.ids, b.offsets, want, err));
     mdl_close(&m);
     o.batch_tokens = 8192;
@@ -196,14 +167,14 @@ static void small_workspaces(void **state)
 
 static void passes_allocate_nothing(void **state)
 {
-    static struct batch b;
+    static struct tbatch b;
     struct mdl_opts o = small_opts(BE_F32);
     struct be_ctx *own = test_ctx(2);
     struct mdl *m = open_model(BERT_DIR, own, &o);
     float out[N_SEQS * 48];
     struct be_stats st;
 
-    make_batch(&b);
+    tbatch_make(&b, 1100);
     be_ctx_seal(own);
     need_ok(mdl_encode(m, N_SEQS, b.ids, b.offsets, out, err));
     be_ctx_stats(own, &st);

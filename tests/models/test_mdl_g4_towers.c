@@ -5,8 +5,7 @@
 
 #include "../../models/gemma/mdl_g4_towers.h"
 
-#define EG2 TEST_GOLDEN "/embeddinggemma2" /* its media are those of gemma4_mm too */
-#define MM TEST_GOLDEN "/gemma4_mm"
+#define MM TEST_GOLDEN "/gemma4_mm" /* with the media of EG2_DIR */
 #define TOL 2e-5 /* of a value relative to the largest; sums by as much of all values */
 
 static struct be_ctx *be;
@@ -37,7 +36,7 @@ static void rig_open(struct rig *r, const char *dir, const char *prefix, struct 
     need_ok(mdl_file_open(&r->file, fd, err));
     close(fd);
     r->config = load_json(dir, "config.json");
-    r->processor = load_json(EG2, "processor_config.json");
+    r->processor = load_json(EG2_DIR, "processor_config.json");
     r->plan.file = r->file;
     r->plan.be = ctx;
     need_ok(mdl_g4_vision_config(&r->eyes, json_object_get(r->config, "vision_config"),
@@ -70,7 +69,7 @@ static void rig_close(struct rig *r)
     json_decref(r->processor);
 }
 
-static struct mdl_media *see(const struct rig *r, const char *name)
+static struct mdl_media *rig_see(const struct rig *r, const char *name)
 {
     struct mdl_media *m = NULL;
     struct mdl_image img;
@@ -81,7 +80,7 @@ static struct mdl_media *see(const struct rig *r, const char *name)
     return m;
 }
 
-static struct mdl_media *hear(const struct rig *r, const char *name)
+static struct mdl_media *rig_hear(const struct rig *r, const char *name)
 {
     struct mdl_media *m = NULL;
     struct mdl_sound snd;
@@ -137,7 +136,7 @@ static void check_picture(const struct rig *r, const json_t *p)
 
     snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(p, "file")));
     *strchr(name, '.') = '\0';
-    m = see(r, name);
+    m = rig_see(r, name);
     assert_int_equal(m->n_rows, number(p, "patches"));
     assert_int_equal(m->n_tokens, number(p, "soft_tokens"));
     assert_int_equal(m->grid_w, number(p, "grid_w"));
@@ -177,12 +176,12 @@ static void reshape(struct rig *r, uint32_t patch, uint32_t budget)
 
 static void pictures_become_the_patches_of_the_reference(void **state)
 {
-    json_t *j = load_json(EG2, "cases.json"), *k = load_json(MM, "cases.json");
+    json_t *j = load_json(EG2_DIR, "cases.json"), *k = load_json(MM, "cases.json");
     const json_t *list = json_object_get(json_object_get(j, "media"), "pictures");
     const json_t *more = json_object_get(k, "media_patch16");
     struct rig r;
 
-    rig_open(&r, EG2, "", NULL);
+    rig_open(&r, EG2_DIR, "", NULL);
     assert_int_equal(json_array_size(list), 3);
     for (size_t i = 0; i < json_array_size(list); i++)
         check_picture(&r, json_array_get(list, i));
@@ -207,7 +206,7 @@ static void sizes_are_chosen_as_by_the_reference(void **state)
     size_t checked = 0;
     struct rig r;
 
-    rig_open(&r, EG2, "", NULL);
+    rig_open(&r, EG2_DIR, "", NULL);
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_int_t v[6];
         struct mdl_media *m = NULL;
@@ -240,11 +239,11 @@ static void sizes_are_chosen_as_by_the_reference(void **state)
 
 static void sounds_become_the_features_of_the_reference(void **state)
 {
-    json_t *j = load_json(EG2, "cases.json");
+    json_t *j = load_json(EG2_DIR, "cases.json");
     const json_t *list = json_object_get(json_object_get(j, "media"), "sounds");
     struct rig r;
 
-    rig_open(&r, EG2, "", NULL);
+    rig_open(&r, EG2_DIR, "", NULL);
     assert_int_equal(json_array_size(list), 3);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *p = json_array_get(list, i), *s = json_object_get(p, "samples");
@@ -253,7 +252,7 @@ static void sounds_become_the_features_of_the_reference(void **state)
 
         snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(p, "file")));
         *strchr(name, '.') = '\0';
-        m = hear(&r, name);
+        m = rig_hear(&r, name);
         assert_int_equal(m->n_rows, number(p, "valid_frames"));
         assert_int_equal(m->n_tokens, number(p, "soft_tokens"));
         assert_true(json_array_size(s) > 0);
@@ -306,7 +305,7 @@ static size_t check_tower(struct rig *r, const json_t *towers, const char *kind,
     struct look l = {.towers = towers, .kind = kind};
     const struct mdl_g4_trace t = {.fn = look_at, .user = &l};
     bool eyes = kind[0] == 'v';
-    struct mdl_media *m = eyes ? see(r, name) : hear(r, name);
+    struct mdl_media *m = eyes ? rig_see(r, name) : rig_hear(r, name);
     float *soft = calloc((size_t)m->n_tokens * d_text(r), sizeof(*soft));
 
     assert_non_null(soft);
@@ -353,7 +352,7 @@ static void check_towers(const char *dir, const char *prefix, const char *list_n
 
 static void towers_of_embeddinggemma2_agree(void **state)
 {
-    check_towers(EG2, "", "mixed", 4 * 5 + 3 * 4);
+    check_towers(EG2_DIR, "", "mixed", 4 * 5 + 3 * 4);
 }
 
 /* Every linear clipped, pictures standardized; what is projected is told too. */
@@ -372,11 +371,11 @@ static void a_pass_gives_the_same_bytes_whatever_came_before_and_on_any_threads(
     float *a, *b;
 
     need_ok(be_ctx_new(&one, &o, err));
-    rig_open(&r, EG2, "", be);
-    rig_open(&s, EG2, "", one);
-    m = see(&r, "wide_rgb");
-    other = see(&r, "grey");
-    h = hear(&r, "short");
+    rig_open(&r, EG2_DIR, "", be);
+    rig_open(&s, EG2_DIR, "", one);
+    m = rig_see(&r, "wide_rgb");
+    other = rig_see(&r, "grey");
+    h = rig_hear(&r, "short");
     n = (size_t)m->n_tokens * d_text(&r);
     k = (size_t)h->n_tokens * d_text(&r);
     a = calloc((size_t)other->n_tokens * d_text(&r) + n + k, sizeof(*a));
@@ -412,9 +411,9 @@ static void a_pass_stops_between_layers_and_the_next_one_is_whole(void **state)
     float *a, *b;
     int asked = 0;
 
-    rig_open(&r, EG2, "", be);
-    m = see(&r, "grey");
-    h = hear(&r, "short");
+    rig_open(&r, EG2_DIR, "", be);
+    m = rig_see(&r, "grey");
+    h = rig_hear(&r, "short");
     a = calloc((size_t)m->n_tokens * d_text(&r), sizeof(*a));
     b = calloc((size_t)m->n_tokens * d_text(&r), sizeof(*b));
     assert_true(a && b);
@@ -448,7 +447,7 @@ static void pictures_and_sounds_that_cannot_be_taken_are_refused(void **state)
     struct rig r;
 
     assert_non_null(pcm);
-    rig_open(&r, EG2, "", NULL);
+    rig_open(&r, EG2_DIR, "", NULL);
     assert_int_equal(mdl_g4_vision_media(r.eyes, &img, &m, &e), RC_INVALID);
     img.width = UINT32_MAX;
     assert_int_equal(mdl_g4_vision_media(r.eyes, &img, &m, &e), RC_INVALID);
@@ -491,7 +490,7 @@ static void a_thin_panorama_becomes_a_strip(void **state)
 
     assert_non_null(px);
     memset(px, 200, (size_t)n * 3);
-    rig_open(&r, EG2, "", NULL);
+    rig_open(&r, EG2_DIR, "", NULL);
     reshape(&r, 16, 280);
     need_ok(mdl_g4_vision_media(r.eyes, &img, &m, err));
     assert_int_equal(m->grid_w, 840);
@@ -540,8 +539,8 @@ static void numbers_of_a_config_are_checked(void **state)
         {false, "hidden_act", "\"gelu\"", RC_UNSUPPORTED},
         {false, "output_proj_dims", "1e9", RC_FORMAT},
     };
-    json_t *config = load_json(EG2, "config.json");
-    json_t *processor = load_json(EG2, "processor_config.json");
+    json_t *config = load_json(EG2_DIR, "config.json");
+    json_t *processor = load_json(EG2_DIR, "processor_config.json");
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         json_t *c =
@@ -577,8 +576,8 @@ static void what_a_processor_does_otherwise_is_refused(void **state)
         {"feature_extractor", "mel_floor", "1e-5"},
         {"feature_extractor", "per_bin_mean", "[1]"},
     };
-    json_t *config = load_json(EG2, "config.json");
-    json_t *processor = load_json(EG2, "processor_config.json");
+    json_t *config = load_json(EG2_DIR, "config.json");
+    json_t *processor = load_json(EG2_DIR, "processor_config.json");
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         json_t *p = json_deep_copy(processor);
@@ -618,7 +617,7 @@ int main(void)
     };
     int rc;
 
-    need_dir(EG2);
+    need_dir(EG2_DIR);
     need_dir(MM);
     be = test_ctx(2);
     rc = cmocka_run_group_tests(tests, NULL, NULL);

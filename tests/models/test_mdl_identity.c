@@ -3,8 +3,6 @@
 
 #include "mdl_test.h"
 
-#define EG2_DIR TEST_GOLDEN "/embeddinggemma2"
-
 static struct be_ctx *be;
 
 static void identity_of(const char *dir, const struct mdl_opts *o, char out[65])

@@ -1,0 +1,127 @@
+/* mdl_passes.c - a call of mdl_encode, cut into passes that fit.
+ *
+ * Checks the sequences of a call, takes as many whole ones as the memory of a pass holds, and has
+ * the family run them, until all are done. Knows no family's arithmetic.
+ * Always true: nothing is computed for a call with a bad sequence in it; a sequence is never cut
+ * over two passes; one input of full length always fits.
+ * Tests: tests/models/test_mdl_bert.c, test_mdl_eg2.c
+ */
+#include "mdl_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MAX_SEQS 1024
+#define MAX_ROWS (1u << 20) /* no family takes inputs of more tokens */
+
+/* Rows of one pass: batch_tokens, but never less than one input of full length
+ * (else no input of that length could ever be served). */
+enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err)
+{
+    struct mdl_passes *p = &m->passes;
+    uint32_t rows = m->opts.batch_tokens;
+
+    if (rows < m->info.max_input_tokens)
+        rows = m->info.max_input_tokens;
+    if (rows > MAX_ROWS)
+        rows = MAX_ROWS;
+    mdl_passes_deinit(p);
+    p->max_rows = rows;
+    p->max_seqs = rows / 2 < MAX_SEQS ? rows / 2 : MAX_SEQS;
+    p->offsets = calloc((size_t)p->max_seqs + 1, sizeof(*p->offsets));
+    p->pos = calloc(p->max_rows, sizeof(*p->pos));
+    if (!p->offsets || !p->pos)
+        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", p->max_rows);
+    return RC_OK;
+}
+
+bool mdl_passes_shrink(struct mdl *m)
+{
+    if (m->passes.max_rows <= m->info.max_input_tokens)
+        return false;
+    m->opts.batch_tokens = m->passes.max_rows / 2;
+    return true;
+}
+
+void mdl_passes_deinit(struct mdl_passes *p)
+{
+    free(p->offsets);
+    free(p->pos);
+    *p = (struct mdl_passes){0};
+}
+
+static enum rc check_seq(const struct mdl *m, uint32_t s, const int32_t *ids, uint32_t first,
+                         uint32_t end, struct rc_err *err)
+{
+    uint32_t r;
+
+    if (end <= first || end - first > m->info.max_input_tokens)
+        return rc_fail(err, RC_INVALID, "sequence %u: rows %u to %u; expected 1 to %u of them", s,
+                       first, end, m->info.max_input_tokens);
+    for (r = first; r < end; r++)
+        if (ids[r] < 0 || ids[r] >= (int32_t)m->info.vocab_size)
+            return rc_fail(err, RC_INVALID, "sequence %u: token %d, expected 0 to %u", s, ids[r],
+                           m->info.vocab_size - 1);
+    return RC_OK;
+}
+
+/* Sequences s .. s + n_seqs - 1 of the call, as many as fit, and their media: those that `from`
+ * begins with. */
+static void next(struct mdl_passes *own, uint32_t s, uint32_t n_seqs, const int32_t *ids,
+                 const uint32_t *offsets, const struct mdl_encode_media *from, uint32_t n_media,
+                 struct mdl_pass *out)
+{
+    uint32_t first = offsets[s], k, r;
+
+    *out = (struct mdl_pass){
+        .offsets = own->offsets, .pos = own->pos, .ids = ids + first, .media = from, .row0 = first};
+    for (k = 0; s + k < n_seqs && k < own->max_seqs && offsets[s + k + 1] - first <= own->max_rows;
+         k++) {
+        own->offsets[k + 1] = offsets[s + k + 1] - first;
+        for (r = own->offsets[k]; r < own->offsets[k + 1]; r++)
+            own->pos[r] = (int32_t)(r - own->offsets[k]);
+    }
+    out->n_seqs = k;
+    out->n_rows = own->offsets[k];
+    while (out->n_media < n_media && from[out->n_media].row - first < out->n_rows)
+        out->n_media++;
+}
+
+enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
+                       const struct mdl_encode_media *media, uint32_t n_media, float *out,
+                       struct rc_err *err)
+{
+    struct mdl_pass p;
+    uint32_t s;
+    enum rc rc = RC_OK;
+
+    for (s = 0; s < n_seqs; s++)
+        if ((rc = check_seq(m, s, ids, offsets[s], offsets[s + 1], err)) != RC_OK) {
+            if (err)
+                err->item = (int32_t)s;
+            return rc;
+        }
+    if (m->fam->check_media)
+        rc = m->fam->check_media(m, n_seqs, ids, offsets, media, n_media, err);
+    for (s = 0; rc == RC_OK && s < n_seqs; s += p.n_seqs) {
+        next(&m->passes, s, n_seqs, ids, offsets, media, n_media, &p);
+        rc = m->fam->encode(m, &p, out + (size_t)s * m->info.embed_dim, err);
+        if (n_media > 0)
+            media += p.n_media;
+        n_media -= p.n_media;
+    }
+    return rc;
+}
+
+double mdl_normalize(float *x, uint32_t n)
+{
+    double sum = 0, length;
+    uint32_t i;
+
+    for (i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    length = sqrt(sum);
+    for (i = 0; i < n; i++)
+        x[i] = (float)(x[i] / (length < 1e-12 ? 1e-12 : length));
+    return length;
+}
