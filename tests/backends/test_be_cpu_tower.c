@@ -375,6 +375,38 @@ static void windows_are_those_of_a_convolution(void **state)
     }
 }
 
+/* The number of a line does not wrap around: what lies behind the picture is 0. */
+static void lines_behind_the_picture_are_zeros(void **state)
+{
+    for (size_t i = 0; i < 2 * N_LEVELS; i++) {
+        struct be_ctx *c = each(i);
+        struct be_unfold_args a = {.width = 2,
+                                   .height = 3,
+                                   .n_ch = 1,
+                                   .x_line = 1,
+                                   .k_h = 1,
+                                   .k_w = 2,
+                                   .stride_h = 1,
+                                   .stride_w = 1,
+                                   .line = UINT32_MAX,
+                                   .n_lines = 4};
+        struct be_tensor *x, *o;
+        float out[8] = {0};
+
+        if (!c)
+            continue;
+        a.x = x = tensor(c, 2, 2, (const float[]){1, 2, 3, 4});
+        a.out = o = tensor(c, 4, 2, (const float[]){9, 9, 9, 9, 9, 9, 9, 9});
+        OK(be_unfold(c, &a, err));
+        OK(be_tensor_read(c, o, 0, 4, out, err));
+        for (size_t k = 0; k < 8; k++)
+            assert_true(out[k] == 0);
+        be_tensor_free(c, &x);
+        be_tensor_free(c, &o);
+        be_ctx_free(&c);
+    }
+}
+
 struct conv_case {
     uint32_t n, cols, k;
     const float *x, *w;
@@ -614,6 +646,7 @@ int main(void)
         cmocka_unit_test(gates_and_affine_rows_agree),
         cmocka_unit_test(rotation_by_column_and_row_agrees),
         cmocka_unit_test(windows_are_those_of_a_convolution),
+        cmocka_unit_test(lines_behind_the_picture_are_zeros),
         cmocka_unit_test(convolution_along_time_looks_back_only),
         cmocka_unit_test(local_attention_agrees),
         cmocka_unit_test(rows_do_not_depend_on_those_after_them),
