@@ -183,8 +183,8 @@ static inline void be_cpu_kv_at(const struct be_cpu_attn *a, uint32_t p, const u
 struct be_cpu_rope {
     const int32_t *pos;
     float *x;
-    uint32_t n_heads, head_dim;
-    const float *norm_w; /* or NULL */
+    uint32_t n_heads, head_dim, ld_head; /* elements from head to head of x */
+    const float *norm_w;                 /* or NULL */
     float norm_eps;
     const float *freq; /* [head_dim / 2], or NULL = norm only */
 };
@@ -304,6 +304,7 @@ enum rc be_cpu_embed(struct be_ctx *, const struct be_embed_args *, struct rc_er
 enum rc be_cpu_rms_norm(struct be_ctx *, const struct be_rms_norm_args *, struct rc_err *);
 enum rc be_cpu_layer_norm(struct be_ctx *, const struct be_layer_norm_args *, struct rc_err *);
 enum rc be_cpu_rope_op(struct be_ctx *, const struct be_rope_args *, struct rc_err *);
+enum rc be_cpu_rope2d(struct be_ctx *, const struct be_rope2d_args *, struct rc_err *);
 enum rc be_cpu_gather(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
 enum rc be_cpu_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
 enum rc be_cpu_scale(struct be_ctx *, const struct be_scale_args *, struct rc_err *);

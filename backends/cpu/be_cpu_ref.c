@@ -201,7 +201,7 @@ static void rope(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1)
 {
     for (uint32_t r = r0; r < r1; r++)
         for (uint32_t h = 0; h < a->n_heads; h++)
-            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->head_dim,
+            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->ld_head,
                       a->freq ? (float)a->pos[r] : 0);
 }
 

@@ -1,9 +1,9 @@
 /* be_cpu_rows.c - drivers of the operations that treat each row by itself: embed,
- * norms, rope, gather, softcap, scale, pool, argmax.
+ * norms, rope by one and by two positions, gather, softcap, scale, pool, argmax.
  *
  * Checks every shape and index before anything is written, then splits rows over
  * the pool. Small calls stay on the caller's thread: a join costs a microsecond.
- * Tests: tests/backends/test_be_cpu_rows.c
+ * Tests: tests/backends/test_be_cpu_rows.c, _tower.c
  */
 #include "be_cpu.h"
 
@@ -142,6 +142,7 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
         .x = a->x->data,
         .n_heads = a->n_heads,
         .head_dim = a->head_dim,
+        .ld_head = a->head_dim,
         .norm_w = a->norm_w ? a->norm_w->vec : NULL,
         .norm_eps = a->norm_eps,
         .freq = a->theta > 0 ? frequencies(c, a->theta, a->factor, a->head_dim,
@@ -149,6 +150,48 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
                              : NULL,
     };
     be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope_range, &job);
+    return RC_OK;
+}
+
+/* Both halves of every head turn as heads of their own. */
+static void rope2d_range(void *arg, unsigned thread, size_t i0, size_t i1)
+{
+    const struct job *j = arg;
+    const struct be_cpu_rope *half = j->args;
+
+    j->kern->rope(&half[0], (uint32_t)i0, (uint32_t)i1);
+    j->kern->rope(&half[1], (uint32_t)i0, (uint32_t)i1);
+}
+
+enum rc be_cpu_rope2d(struct be_ctx *ctx, const struct be_rope2d_args *a, struct rc_err *err)
+{
+    struct be_cpu_ctx *c = be_cpu(ctx);
+    uint32_t dim = a->head_dim / 2;
+    struct be_cpu_rope half[2];
+    struct job job = {.kern = c->kern, .args = half};
+    enum rc rc;
+
+    c->ops++;
+    if (a->head_dim < 4 || a->head_dim % 4 != 0 || a->head_dim > BE_CPU_MAX_HEAD ||
+        a->n_heads < 1 || a->n_heads > (1u << 20) / a->head_dim)
+        return rc_fail(err, RC_INVALID, "rope2d: %u heads of %u, expected a multiple of 4 up to %d",
+                       a->n_heads, a->head_dim, BE_CPU_MAX_HEAD);
+    if (!(a->theta > 0))
+        return rc_fail(err, RC_INVALID, "rope2d: theta %g, expected positive", (double)a->theta);
+    if ((rc = be_cpu_check(a->x, "rope2d", "x", a->n, a->n_heads * a->head_dim, err)) != RC_OK)
+        return rc;
+    half[0] = (struct be_cpu_rope){
+        .pos = a->pos_x,
+        .x = a->x->data,
+        .n_heads = a->n_heads,
+        .head_dim = dim,
+        .ld_head = a->head_dim,
+        .freq = frequencies(c, a->theta, 1, dim, dim / 2),
+    };
+    half[1] = half[0];
+    half[1].pos = a->pos_y;
+    half[1].x += dim;
+    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope2d_range, &job);
     return RC_OK;
 }
 

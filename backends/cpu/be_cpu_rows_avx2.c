@@ -230,7 +230,7 @@ void be_cpu_rope_avx2(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1)
         if (a->freq)
             angles(a, (float)a->pos[r], c, s);
         for (uint32_t h = 0; h < a->n_heads; h++)
-            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->head_dim, c, s);
+            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->ld_head, c, s);
     }
 }
 

@@ -1,12 +1,11 @@
-/* be_cpu_tower.c - drivers of what eyes and ears need: activations, gates, rotation by two
- * positions, convolution along time, attention over the last few rows.
+/* be_cpu_tower.c - drivers of what eyes and ears need: activations, gates, affine
+ * rows, convolution along time, attention over the last few rows. Rotation by two positions is
+ * be_cpu_rows.c's.
  *
  * Checks every shape before anything is written, then splits rows over the pool. A row's
  * arithmetic never depends on the cut. Tests: tests/backends/test_be_cpu_tower.c
  */
 #include "be_cpu_tower.h"
-
-#include <math.h>
 
 /* Values one thread should have before another is woken: about 2 us of work. */
 #define GRAIN_VALUES 4096u
@@ -113,36 +112,6 @@ enum rc be_cpu_affine(struct be_ctx *ctx, const struct be_affine_args *a, struct
         (rc = be_cpu_check_vec(a->mul, "affine", "mul", a->x->n_cols, err)) != RC_OK)
         return rc;
     be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), affine_range, &job);
-    return RC_OK;
-}
-
-static void rope2d_range(void *arg, unsigned thread, size_t i0, size_t i1)
-{
-    const struct job *j = arg;
-
-    j->kern->rope2d(j->args, (uint32_t)i0, (uint32_t)i1);
-}
-
-enum rc be_cpu_rope2d(struct be_ctx *ctx, const struct be_rope2d_args *a, struct rc_err *err)
-{
-    struct be_cpu_ctx *c = be_cpu(ctx);
-    struct be_cpu_turn2d turn = {.a = a};
-    struct job job = {.kern = kernels(c), .args = &turn};
-    uint32_t half = a->head_dim / 2;
-    enum rc rc;
-
-    c->ops++;
-    if (a->head_dim < 4 || a->head_dim % 4 != 0 || a->head_dim > BE_CPU_MAX_HEAD ||
-        a->n_heads < 1 || a->n_heads > (1u << 20) / a->head_dim)
-        return rc_fail(err, RC_INVALID, "rope2d: %u heads of %u, expected a multiple of 4 up to %d",
-                       a->n_heads, a->head_dim, BE_CPU_MAX_HEAD);
-    if (!(a->theta > 0))
-        return rc_fail(err, RC_INVALID, "rope2d: theta %g, expected positive", (double)a->theta);
-    if ((rc = be_cpu_check(a->x, "rope2d", "x", a->n, a->n_heads * a->head_dim, err)) != RC_OK)
-        return rc;
-    for (uint32_t i = 0; i < half / 2; i++)
-        turn.freq[i] = 1.0f / powf(a->theta, (float)(2 * i) / (float)half);
-    be_cpu_pool_run(c->pool, a->n, grain_rows((uint64_t)a->x->n_cols * 2), rope2d_range, &job);
     return RC_OK;
 }
 

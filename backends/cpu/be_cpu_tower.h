@@ -8,17 +8,11 @@
 #define BE_CPU_LOCAL_KEYS 64 /* of local attention, at most */
 #define BE_CPU_CONV_TAPS 64
 
-struct be_cpu_turn2d {
-    const struct be_rope2d_args *a;
-    float freq[BE_CPU_MAX_HEAD / 4 + 8]; /* of half a head */
-};
-
 /* Row functions work on rows [r0, r1). */
 struct be_cpu_tower {
     /* values [i0, i1) of x, add and out */
     void (*act)(const struct be_act_args *a, size_t i0, size_t i1);
     void (*glu)(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
-    void (*rope2d)(const struct be_cpu_turn2d *a, uint32_t r0, uint32_t r1);
     void (*attn_local)(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
 };
 
@@ -31,7 +25,6 @@ extern const struct be_cpu_tower be_cpu_tower_avx2;
 enum rc be_cpu_act(struct be_ctx *, const struct be_act_args *, struct rc_err *);
 enum rc be_cpu_glu(struct be_ctx *, const struct be_glu_args *, struct rc_err *);
 enum rc be_cpu_affine(struct be_ctx *, const struct be_affine_args *, struct rc_err *);
-enum rc be_cpu_rope2d(struct be_ctx *, const struct be_rope2d_args *, struct rc_err *);
 enum rc be_cpu_conv1d(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
 enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_args *,
                                struct rc_err *);

@@ -94,54 +94,6 @@ static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
     }
 }
 
-/* cos and sin of pos * freq; libm where the fast form is not good enough. */
-INLINE void angles(float pos, const float *freq, uint32_t n, float *c, float *s)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        __m256 x = _mm256_mul_ps(SET8(pos), load_n(freq + i, n - i)), vs, vc;
-        __m256 far = _mm256_cmp_ps(_mm256_andnot_ps(SET8(-0.0f), x), SET8(262144.0f), _CMP_GT_OQ);
-
-        sincos8(x, &vs, &vc);
-        _mm256_storeu_ps(s + i, vs);
-        _mm256_storeu_ps(c + i, vc);
-        if (_mm256_movemask_ps(far) == 0)
-            continue;
-        for (uint32_t j = i; j < i + 8 && j < n; j++) {
-            s[j] = sinf(pos * freq[j]);
-            c[j] = cosf(pos * freq[j]);
-        }
-    }
-}
-
-INLINE void turn(float *x, uint32_t n, const float *c, const float *s)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        __m256 u = load_n(x + i, n - i), v = load_n(x + n + i, n - i);
-        __m256 vc = load_n(c + i, n - i), vs = load_n(s + i, n - i);
-
-        store_n(x + i, n - i, _mm256_sub_ps(_mm256_mul_ps(u, vc), _mm256_mul_ps(v, vs)));
-        store_n(x + n + i, n - i, _mm256_add_ps(_mm256_mul_ps(v, vc), _mm256_mul_ps(u, vs)));
-    }
-}
-
-static void rope2d(const struct be_cpu_turn2d *t, uint32_t r0, uint32_t r1)
-{
-    const struct be_rope2d_args *a = t->a;
-    float c[2][BE_CPU_MAX_HEAD / 4 + 8], s[2][BE_CPU_MAX_HEAD / 4 + 8];
-    uint32_t n = a->head_dim / 4;
-
-    for (uint32_t r = r0; r < r1; r++) {
-        float *x = a->x->data + (size_t)r * a->x->n_cols;
-
-        angles((float)a->pos_x[r], t->freq, n, c[0], s[0]);
-        angles((float)a->pos_y[r], t->freq, n, c[1], s[1]);
-        for (uint32_t h = 0; h < a->n_heads; h++, x += a->head_dim) {
-            turn(x, n, c[0], s[0]);
-            turn(x + 2 * n, n, c[1], s[1]);
-        }
-    }
-}
-
 /* Scores of one head of one row; u holds q * q_scale, readable to a multiple of 8. */
 INLINE void scores(const struct be_attention_local_args *a, const float *u, size_t t, size_t at,
                    uint32_t n, float *w)
@@ -211,7 +163,6 @@ static void attn_local(const struct be_attention_local_args *a, uint32_t r0, uin
 const struct be_cpu_tower be_cpu_tower_avx2 = {
     .act = act,
     .glu = glu,
-    .rope2d = rope2d,
     .attn_local = attn_local,
 };
 

@@ -44,33 +44,6 @@ static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
     }
 }
 
-/* One half of a head: pairs (i, i + n / 2). */
-static void turn(float *x, uint32_t n, float pos, const float *freq)
-{
-    for (uint32_t i = 0; i < n / 2; i++) {
-        float angle = pos * freq[i], c = cosf(angle), s = sinf(angle);
-        float u = x[i], v = x[i + n / 2];
-
-        x[i] = u * c - v * s;
-        x[i + n / 2] = v * c + u * s;
-    }
-}
-
-static void rope2d(const struct be_cpu_turn2d *t, uint32_t r0, uint32_t r1)
-{
-    const struct be_rope2d_args *a = t->a;
-    uint32_t half = a->head_dim / 2;
-
-    for (uint32_t r = r0; r < r1; r++) {
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            float *x = a->x->data + (size_t)r * a->x->n_cols + (size_t)h * a->head_dim;
-
-            turn(x, half, (float)a->pos_x[r], t->freq);
-            turn(x + half, half, (float)a->pos_y[r], t->freq);
-        }
-    }
-}
-
 /* One head of one row. */
 static void local(const struct be_attention_local_args *a, size_t t, size_t h)
 {
@@ -114,6 +87,5 @@ static void attn_local(const struct be_attention_local_args *a, uint32_t r0, uin
 const struct be_cpu_tower be_cpu_tower_c = {
     .act = act,
     .glu = glu,
-    .rope2d = rope2d,
     .attn_local = attn_local,
 };
