@@ -10,14 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Values one thread should have before another is woken: about 2 us of work. */
-#define GRAIN_VALUES 8192u
-
-static size_t grain_rows(uint32_t n_cols)
-{
-    return GRAIN_VALUES / (n_cols + 1) + 1;
-}
-
 struct job {
     const struct be_cpu_kern *kern;
     const void *args;
@@ -52,7 +44,7 @@ enum rc be_cpu_embed(struct be_ctx *ctx, const struct be_embed_args *a, struct r
         if (a->ids[i] < 0 || (uint64_t)a->ids[i] >= a->table->n_rows)
             return rc_fail(err, RC_INVALID, "embed: id %d, expected 0..%llu", a->ids[i],
                            (unsigned long long)a->table->n_rows - 1);
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->out->n_cols), embed_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->out->n_cols), embed_range, &job);
     return RC_OK;
 }
 
@@ -69,7 +61,7 @@ enum rc be_cpu_rms_norm(struct be_ctx *ctx, const struct be_rms_norm_args *a, st
          (rc = be_cpu_check(a->add, "rms_norm", "add", a->n, a->x->n_cols, err)) != RC_OK) ||
         (rc = be_cpu_check_vec(a->w, "rms_norm", "w", a->x->n_cols, err)) != RC_OK)
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), rms_norm_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), rms_norm_range, &job);
     return RC_OK;
 }
 
@@ -88,7 +80,7 @@ enum rc be_cpu_layer_norm(struct be_ctx *ctx, const struct be_layer_norm_args *a
         (rc = be_cpu_check_vec(a->w, "layer_norm", "w", a->x->n_cols, err)) != RC_OK ||
         (a->b && (rc = be_cpu_check_vec(a->b, "layer_norm", "b", a->x->n_cols, err)) != RC_OK))
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), layer_norm_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), layer_norm_range, &job);
     return RC_OK;
 }
 
@@ -149,7 +141,7 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
                                            a->n_pairs ? a->n_pairs : a->head_dim / 2)
                              : NULL,
     };
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(2ull * a->x->n_cols), rope_range, &job);
     return RC_OK;
 }
 
@@ -191,7 +183,7 @@ enum rc be_cpu_rope2d(struct be_ctx *ctx, const struct be_rope2d_args *a, struct
     half[1] = half[0];
     half[1].pos = a->pos_y;
     half[1].x += dim;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope2d_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(2ull * a->x->n_cols), rope2d_range, &job);
     return RC_OK;
 }
 
@@ -221,13 +213,10 @@ struct softcap_job {
     float cap;
 };
 
-/* In pieces of a fixed size, so that a value is always at the same vector lane. */
-#define SOFTCAP_PIECE 1024u
-
 static void softcap_range(void *arg, unsigned thread, size_t i0, size_t i1)
 {
     const struct softcap_job *j = arg;
-    size_t a = i0 * SOFTCAP_PIECE, b = i1 * SOFTCAP_PIECE;
+    size_t a = i0 * BE_CPU_PIECE, b = i1 * BE_CPU_PIECE;
 
     if (b > j->n)
         b = j->n;
@@ -247,7 +236,7 @@ enum rc be_cpu_softcap(struct be_ctx *ctx, const struct be_softcap_args *a, stru
         return rc;
     job.x = a->x->data;
     job.n = (size_t)a->n * a->x->n_cols;
-    be_cpu_pool_run(c->pool, (job.n + SOFTCAP_PIECE - 1) / SOFTCAP_PIECE, 4, softcap_range, &job);
+    be_cpu_pool_run(c->pool, (job.n + BE_CPU_PIECE - 1) / BE_CPU_PIECE, 4, softcap_range, &job);
     return RC_OK;
 }
 
@@ -280,7 +269,7 @@ enum rc be_cpu_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct r
     if (a->y && (a->y_col > a->y->n_cols || a->y->n_cols - a->y_col < a->x->n_cols))
         return rc_fail(err, RC_INVALID, "scale: columns %u.. of %u, x has %u", a->y_col,
                        a->y->n_cols, a->x->n_cols);
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), scale_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), scale_range, &job);
     return RC_OK;
 }
 
@@ -354,7 +343,7 @@ enum rc be_cpu_pool_op(struct be_ctx *ctx, const struct be_pool_args *a, struct 
         if (a->offsets[s] >= a->offsets[s + 1] || a->offsets[s + 1] > a->x->cap_rows)
             return rc_fail(err, RC_INVALID, "pool: sequence %u is rows %u..%u of %u", s,
                            a->offsets[s], a->offsets[s + 1], a->x->cap_rows);
-    be_cpu_pool_run(c->pool, a->n_seqs, 1 + GRAIN_VALUES / (16 * a->x->n_cols), pool_range, &job);
+    be_cpu_pool_run(c->pool, a->n_seqs, be_cpu_grain_rows(16ull * a->x->n_cols), pool_range, &job);
     return RC_OK;
 }
 
@@ -395,7 +384,7 @@ enum rc be_cpu_argmax(struct be_ctx *ctx, const struct be_argmax_args *a, struct
         job.x = a->x->data + (size_t)i * job.n_cols;
         for (unsigned t = 0; t < c->n_threads; t++)
             job.idx[t] = -1;
-        be_cpu_pool_run(c->pool, job.n_cols, 4 * GRAIN_VALUES, argmax_range, &job);
+        be_cpu_pool_run(c->pool, job.n_cols, 4 * BE_CPU_GRAIN, argmax_range, &job);
         for (unsigned t = 0; t < c->n_threads; t++)
             if (job.idx[t] >= 0 && !isnan(job.best[t]) && (best < 0 || job.best[t] > job.x[best]))
                 best = job.idx[t];

@@ -13,21 +13,6 @@
 
 #include "be_cpu_math_avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE __m256 load_n(const float *p, uint32_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes8(n));
-}
-
-INLINE void store_n(float *p, uint32_t n, __m256 v)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(p, v);
-    else
-        _mm256_maskstore_ps(p, lanes8(n), v);
-}
-
 /* acc and acc1 are the linear's own buffers: readable to a multiple of 16. */
 INLINE void epi_any(enum be_epi epi, const float *acc, const float *acc1, const float *bias,
                     float *out, uint32_t n)

@@ -4,28 +4,13 @@
  * not depend on its place; sums run in an order fixed by the head's size.
  * Tests: tests/backends/test_be_cpu_tower.c
  */
-#include "be_cpu_tower.h"
+#include "be_cpu_x86.h"
 
 #if defined(__x86_64__)
 
 #include <math.h>
 
 #include "be_cpu_math_avx2.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE __m256 load_n(const float *p, size_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes8((uint32_t)n));
-}
-
-INLINE void store_n(float *p, size_t n, __m256 v)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(p, v);
-    else
-        _mm256_maskstore_ps(p, lanes8((uint32_t)n), v);
-}
 
 /* z / (1 + exp(-y)) */
 INLINE __m256 gate8(__m256 z, __m256 y)
@@ -63,7 +48,7 @@ INLINE void act_any(enum be_act_kind kind, const struct be_act_args *a, size_t i
     }
 }
 
-static void act(const struct be_act_args *a, size_t i0, size_t i1)
+void be_cpu_act_avx2(const struct be_act_args *a, size_t i0, size_t i1)
 {
     switch (a->kind) {
     case BE_ACT_RELU:
@@ -81,7 +66,7 @@ static void act(const struct be_act_args *a, size_t i0, size_t i1)
     }
 }
 
-static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_glu_avx2(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
 {
     size_t n = a->out->n_cols;
 
@@ -153,17 +138,11 @@ static void local(const struct be_attention_local_args *a, size_t t, size_t h)
     }
 }
 
-static void attn_local(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_attn_local_avx2(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
 {
     for (uint32_t t = r0; t < r1; t++)
         for (uint32_t h = 0; h < a->n_heads; h++)
             local(a, t, h);
 }
-
-const struct be_cpu_tower be_cpu_tower_avx2 = {
-    .act = act,
-    .glu = glu,
-    .attn_local = attn_local,
-};
 
 #endif

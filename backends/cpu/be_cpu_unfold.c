@@ -3,7 +3,7 @@
  * Sizes come from files and sounds: every product is checked before a row is written.
  * Tests: tests/backends/test_be_cpu_tower.c
  */
-#include "be_cpu_tower.h"
+#include "be_cpu.h"
 
 #include <string.h>
 
@@ -104,6 +104,6 @@ enum rc be_cpu_unfold(struct be_ctx *ctx, const struct be_unfold_args *a, struct
     if (a->out == a->x)
         return rc_fail(err, RC_INVALID, "unfold: out is x");
     job.n_x = (uint32_t)n_x;
-    be_cpu_pool_run(c->pool, (size_t)rows, (size_t)(8192 / (cols + 1)) + 1, unfold_range, &job);
+    be_cpu_pool_run(c->pool, (size_t)rows, be_cpu_grain_rows(cols), unfold_range, &job);
     return RC_OK;
 }
