@@ -161,7 +161,7 @@ static inline uint32_t be_cpu_attn_cut(const struct be_cpu_attn *a, uint32_t lo,
 {
     uint32_t cut = BE_CPU_SPLIT;
 
-    if (!a->kv || hi - lo <= BE_CPU_ONE_PASS)
+    if (hi - lo <= BE_CPU_ONE_PASS)
         return UINT32_MAX;
     while ((hi - lo) / BE_CPU_SPLITS >= cut)
         cut *= 2;
@@ -232,6 +232,7 @@ extern const struct be_cpu_kern be_cpu_kern_avx2;
 extern const struct be_cpu_kern be_cpu_kern_avx512;
 #endif
 
+/* Bytes of a thread; an item of packed attention takes up to 705 KiB of them. */
 #define BE_CPU_SCRATCH (1024u * 1024u)
 
 struct be_cpu_pool;
