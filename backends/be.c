@@ -96,6 +96,11 @@ bool be_can_sample(const struct be_ctx *ctx)
     return ctx->ops->sample != NULL;
 }
 
+bool be_can_towers(const struct be_ctx *ctx)
+{
+    return ctx->ops->attention_local != NULL;
+}
+
 enum rc be_sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
 {
     if (!ctx->ops->sample)
@@ -191,14 +196,6 @@ uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
     return sum;
 }
 
-enum rc be_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct rc_err *err)
-{
-    if (!ctx->ops->scale)
-        return rc_fail(err, RC_UNSUPPORTED, "backend '%s' has no operation 'scale'",
-                       ctx->ops->name);
-    return ctx->ops->scale(ctx, a, err);
-}
-
 /* One line per operation: the table has them all, so there is no default. */
 #define OP(name)                                                                                \
     enum rc be_##name(struct be_ctx *ctx, const struct be_##name##_args *a, struct rc_err *err) \
@@ -219,11 +216,6 @@ OP(pool)
 OP(argmax)
 #undef OP
 
-bool be_can_towers(const struct be_ctx *ctx)
-{
-    return ctx->ops->attention_local != NULL;
-}
-
 /* And those that a backend may lack. */
 #define OP(op)                                                                              \
     enum rc be_##op(struct be_ctx *ctx, const struct be_##op##_args *a, struct rc_err *err) \
@@ -233,6 +225,7 @@ bool be_can_towers(const struct be_ctx *ctx)
                            ctx->ops->name);                                                 \
         return ctx->ops->op(ctx, a, err);                                                   \
     }
+OP(scale)
 OP(act)
 OP(glu)
 OP(affine)

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "be_cpu_blas.h"
-#include "be_cpu_tower.h"
 
 /* best first */
 static const struct be_cpu_kern *const levels[] = {

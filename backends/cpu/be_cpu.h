@@ -31,6 +31,11 @@
 #define BE_CPU_SPLIT 256        /* keys between two cuts, at least; a multiple of KEYS */
 #define BE_CPU_SPLITS 32        /* cuts of a sequence, at most */
 #define BE_CPU_PARTS (1u << 20) /* bytes for sums of cuts that threads share */
+#define BE_CPU_LOCAL_KEYS 64    /* keys of local attention, at most */
+#define BE_CPU_PIECE 1024       /* values handed to act and softcap at once, at most: a value is
+                                   always at the same vector lane */
+#define BE_CPU_GRAIN 8192       /* values one thread should have before another is woken: about
+                                   2 us of work */
 #define BE_CPU_ALIGN 64
 
 enum be_cpu_mem { BE_CPU_MEM_WEIGHT, BE_CPU_MEM_KV, BE_CPU_MEM_WORK, BE_CPU_MEM_KINDS };
@@ -156,7 +161,7 @@ static inline uint32_t be_cpu_attn_cut(const struct be_cpu_attn *a, uint32_t lo,
 {
     uint32_t cut = BE_CPU_SPLIT;
 
-    if (!a->kv || hi - lo <= BE_CPU_ONE_PASS)
+    if (hi - lo <= BE_CPU_ONE_PASS)
         return UINT32_MAX;
     while ((hi - lo) / BE_CPU_SPLITS >= cut)
         cut *= 2;
@@ -183,8 +188,8 @@ static inline void be_cpu_kv_at(const struct be_cpu_attn *a, uint32_t p, const u
 struct be_cpu_rope {
     const int32_t *pos;
     float *x;
-    uint32_t n_heads, head_dim;
-    const float *norm_w; /* or NULL */
+    uint32_t n_heads, head_dim, ld_head; /* elements from head to head of x */
+    const float *norm_w;                 /* or NULL */
     float norm_eps;
     const float *freq; /* [head_dim / 2], or NULL = norm only */
 };
@@ -211,6 +216,10 @@ struct be_cpu_kern {
     void (*rope)(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1);
     void (*softcap)(float *x, size_t n, float cap);
     int32_t (*argmax)(const float *x, uint32_t n);
+    /* values [i0, i1) of x, add and out */
+    void (*act)(const struct be_act_args *a, size_t i0, size_t i1);
+    void (*glu)(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
+    void (*attn_local)(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
     /* scratch: BE_CPU_SCRATCH bytes of the running thread */
     void (*attn)(const struct be_cpu_attn *a, void *scratch);
     /* merges n parts per vector, part k at part + k * PART_COLS; NULL = never cut */
@@ -223,6 +232,7 @@ extern const struct be_cpu_kern be_cpu_kern_avx2;
 extern const struct be_cpu_kern be_cpu_kern_avx512;
 #endif
 
+/* Bytes of a thread; an item of packed attention takes up to 705 KiB of them. */
 #define BE_CPU_SCRATCH (1024u * 1024u)
 
 struct be_cpu_pool;
@@ -275,8 +285,14 @@ enum rc be_cpu_pool_new(struct be_cpu_pool **out, unsigned n_threads, bool spin,
 void be_cpu_pool_free(struct be_cpu_pool **pool);
 /* Runs fn over [0, n), cut in at most n_threads equal ranges of at least grain. */
 void be_cpu_pool_run(struct be_cpu_pool *pool, size_t n, size_t grain, be_cpu_job *fn, void *arg);
+/* The grain for rows of n_values. */
+static inline size_t be_cpu_grain_rows(uint64_t n_values)
+{
+    return (size_t)(BE_CPU_GRAIN / (n_values + 1)) + 1;
+}
 
-/* be_cpu_weight.c, be_cpu_kv.c, be_cpu_linear.c, be_cpu_attn.c, be_cpu_rows.c */
+/* be_cpu_weight.c, be_cpu_kv.c, be_cpu_linear.c, be_cpu_attn.c, be_cpu_rows.c, be_cpu_tower.c,
+ * be_cpu_unfold.c */
 bool be_cpu_supports(const struct be_ctx *, enum be_dtype, unsigned use);
 enum rc be_cpu_weight_new(struct be_ctx *, const struct be_weight_desc *, struct be_weight **,
                           struct rc_err *);
@@ -304,11 +320,19 @@ enum rc be_cpu_embed(struct be_ctx *, const struct be_embed_args *, struct rc_er
 enum rc be_cpu_rms_norm(struct be_ctx *, const struct be_rms_norm_args *, struct rc_err *);
 enum rc be_cpu_layer_norm(struct be_ctx *, const struct be_layer_norm_args *, struct rc_err *);
 enum rc be_cpu_rope_op(struct be_ctx *, const struct be_rope_args *, struct rc_err *);
+enum rc be_cpu_rope2d(struct be_ctx *, const struct be_rope2d_args *, struct rc_err *);
 enum rc be_cpu_gather(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
 enum rc be_cpu_softcap(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
 enum rc be_cpu_scale(struct be_ctx *, const struct be_scale_args *, struct rc_err *);
 enum rc be_cpu_pool_op(struct be_ctx *, const struct be_pool_args *, struct rc_err *);
 enum rc be_cpu_argmax(struct be_ctx *, const struct be_argmax_args *, struct rc_err *);
+enum rc be_cpu_act(struct be_ctx *, const struct be_act_args *, struct rc_err *);
+enum rc be_cpu_glu(struct be_ctx *, const struct be_glu_args *, struct rc_err *);
+enum rc be_cpu_affine(struct be_ctx *, const struct be_affine_args *, struct rc_err *);
+enum rc be_cpu_unfold(struct be_ctx *, const struct be_unfold_args *, struct rc_err *);
+enum rc be_cpu_conv1d(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
+enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_args *,
+                               struct rc_err *);
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);

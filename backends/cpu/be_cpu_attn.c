@@ -168,7 +168,7 @@ static void run(struct be_cpu_ctx *c, struct job *j)
     if (!j->seqs) {
         j->n_items = items;
         j->step = items / (16 * (size_t)c->n_threads) + 1;
-        be_cpu_pool_run(c->pool, c->n_threads, 1, items_taken, j);
+        be_cpu_pool_run(c->pool, items < c->n_threads ? items : c->n_threads, 1, items_taken, j);
         return;
     }
     be_cpu_pool_run(c->pool, items, 1, items_range, j);

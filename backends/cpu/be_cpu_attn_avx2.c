@@ -19,18 +19,11 @@
 
 #if defined(__x86_64__)
 
-#include <math.h>
 #include <string.h>
 
 #include "be_cpu_attn_avx2.h"
 #include "be_cpu_ref.h"
 
-#define INLINE static inline __attribute__((always_inline))
-/* Constant bounds: only fully unrolled do the sums live in registers. */
-#define UNROLL _Pragma("GCC unroll 8")
-#define STRIP 16u    /* keys of one score kernel */
-#define COLS 16u     /* of one value kernel */
-#define GROUP 6u     /* vectors of one kernel */
 #define IN_PLACE 12u /* vectors of an item that reads the cache in place, at most */
 
 struct state {
@@ -145,49 +138,23 @@ static void values8(bool half, unsigned r, const float *s, const void *v, size_t
     }
 }
 
-#define BY_COUNT(r, half, call) \
-    switch (r) {                \
-    case 1:                     \
-        call(half, 1);          \
-        break;                  \
-    case 2:                     \
-        call(half, 2);          \
-        break;                  \
-    case 3:                     \
-        call(half, 3);          \
-        break;                  \
-    case 4:                     \
-        call(half, 4);          \
-        break;                  \
-    case 5:                     \
-        call(half, 5);          \
-        break;                  \
-    default:                    \
-        call(half, 6);          \
-        break;                  \
-    }
-
 static void scores_any(bool half, unsigned r, const float *const *q, const void *k, size_t step,
                        uint32_t dim, float scale, float *s, struct ahead f)
 {
-#define CALL(h, n) scores(h, n, q, k, step, dim, scale, s, f)
-    if (half) {
-        BY_COUNT(r, true, CALL)
-    } else {
-        BY_COUNT(r, false, CALL)
-    }
+#define CALL(c)                                           \
+    (half ? scores(true, c, q, k, step, dim, scale, s, f) \
+          : scores(false, c, q, k, step, dim, scale, s, f))
+    BY_COUNT(r)
 #undef CALL
 }
 
 static void values_any(bool half, unsigned r, const float *s, const void *v, size_t step,
                        uint32_t n, uint32_t dim, float *acc, struct ahead f)
 {
-#define CALL(h, c) values(h, c, s, v, step, n, dim, acc, f)
-    if (half) {
-        BY_COUNT(r, true, CALL)
-    } else {
-        BY_COUNT(r, false, CALL)
-    }
+#define CALL(c)                                         \
+    (half ? values(true, c, s, v, step, n, dim, acc, f) \
+          : values(false, c, s, v, step, n, dim, acc, f))
+    BY_COUNT(r)
 #undef CALL
 }
 
@@ -447,12 +414,6 @@ static void put_part(const struct state *t, unsigned i)
     memcpy(p, t->acc + i * dim, dim * sizeof(float));
     p[dim] = t->m[i];
     p[dim + 1] = t->l[i];
-}
-
-static size_t vec_at(const struct be_cpu_attn *a, unsigned i)
-{
-    return (size_t)(a->row0 + i / a->n_heads) * a->ld +
-           (size_t)(a->head0 + i % a->n_heads) * a->head_dim;
 }
 
 void be_cpu_attn_merge_avx2(const struct be_cpu_attn *a, uint32_t n, void *scratch)

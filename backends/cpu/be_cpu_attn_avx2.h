@@ -7,6 +7,42 @@
 #include "be_cpu.h"
 #include "be_cpu_math_avx2.h"
 
+/* Constant bounds: only fully unrolled do the sums live in registers. */
+#define UNROLL _Pragma("GCC unroll 8")
+#define STRIP 16u /* keys of one score kernel */
+#define COLS 16u  /* of one value kernel */
+#define GROUP 6u  /* vectors of one kernel */
+
+/* CALL(r) with a constant, 1 <= r <= GROUP. */
+#define BY_COUNT(r) \
+    switch (r) {    \
+    case 1:         \
+        CALL(1);    \
+        break;      \
+    case 2:         \
+        CALL(2);    \
+        break;      \
+    case 3:         \
+        CALL(3);    \
+        break;      \
+    case 4:         \
+        CALL(4);    \
+        break;      \
+    case 5:         \
+        CALL(5);    \
+        break;      \
+    default:        \
+        CALL(6);    \
+        break;      \
+    }
+
+/* Where vector i of the item begins in q and out. */
+static inline size_t vec_at(const struct be_cpu_attn *a, unsigned i)
+{
+    return (size_t)(a->row0 + i / a->n_heads) * a->ld +
+           (size_t)(a->head0 + i % a->n_heads) * a->head_dim;
+}
+
 /* Largest of 8 lanes, none of which is NaN. */
 static inline float hmax8(__m256 v)
 {

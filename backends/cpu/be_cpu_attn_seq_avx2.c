@@ -21,12 +21,6 @@
 
 #include "be_cpu_attn_avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-/* Constant bounds: only fully unrolled do the sums live in registers. */
-#define UNROLL _Pragma("GCC unroll 8")
-#define STRIP 16u /* keys of one score kernel */
-#define COLS 16u  /* of one value kernel */
-#define GROUP 6u  /* vectors of one kernel */
 #define GROUPS (BE_CPU_SEQ_VECS / GROUP + 1)
 /* Elements of a strip of keys that stay in L1 while all vectors pass: 16 KiB. */
 #define DEPTH 256u
@@ -114,28 +108,6 @@ INLINE void values(unsigned r, const float *s, const float *v, uint32_t n, const
     }
 }
 
-#define BY_COUNT(r) \
-    switch (r) {    \
-    case 1:         \
-        CALL(1);    \
-        break;      \
-    case 2:         \
-        CALL(2);    \
-        break;      \
-    case 3:         \
-        CALL(3);    \
-        break;      \
-    case 4:         \
-        CALL(4);    \
-        break;      \
-    case 5:         \
-        CALL(5);    \
-        break;      \
-    default:        \
-        CALL(6);    \
-        break;      \
-    }
-
 static void scores_any(unsigned r, const float *q, const float *k, uint32_t n, bool first,
                        bool last, float scale, float *s)
 {
@@ -153,12 +125,6 @@ static void values_any(unsigned r, const float *s, const float *v, uint32_t n, c
 }
 
 /* --------------------------------------------------------------------- layouts */
-
-static size_t vec_at(const struct be_cpu_attn *a, unsigned i)
-{
-    return (size_t)(a->row0 + i / a->n_heads) * a->ld +
-           (size_t)(a->head0 + i % a->n_heads) * a->head_dim;
-}
 
 /* Keys [b, e) of the tile turned, their values copied. */
 static void load_tile(struct state *t, uint32_t b, uint32_t e)

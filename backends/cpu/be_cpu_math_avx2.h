@@ -1,4 +1,4 @@
-/* be_cpu_math_avx2.h - private: elementary functions on 8 floats (AVX2, FMA).
+/* be_cpu_math_avx2.h - private: elementary functions on 8 floats (AVX2, FMA), and the ends of rows.
  *
  * Errors against f64, measured by tests/backends (test_be_cpu_rows, _linear):
  *   exp8      <= 2 ulp for -87.3 <= x <= 88.3; below, 0; above, 2.3e38; exp8(0) = 1
@@ -12,8 +12,11 @@
 #define INFERD_BE_CPU_MATH_AVX2_H
 
 #include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define SET8 _mm256_set1_ps
+#define INLINE static inline __attribute__((always_inline))
 
 static inline __m256 exp8(__m256 x)
 {
@@ -134,6 +137,20 @@ static inline __m256i lanes8(uint32_t n)
     const __m256i idx = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), idx);
+}
+
+/* The first 8 of n values at p, those that are not there 0. */
+INLINE __m256 load_n(const float *p, size_t n)
+{
+    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes8((uint32_t)n));
+}
+
+INLINE void store_n(float *p, size_t n, __m256 v)
+{
+    if (n >= 8)
+        _mm256_storeu_ps(p, v);
+    else
+        _mm256_maskstore_ps(p, lanes8((uint32_t)n), v);
 }
 
 #endif

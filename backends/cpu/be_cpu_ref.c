@@ -70,7 +70,7 @@ static float gelu_erf(float z)
     return (float)(0.5 * z * (1 + erf(z / sqrt(2.0))));
 }
 
-static float gelu_tanh(float z)
+float be_cpu_ref_gelu_tanh(float z)
 {
     double x = z;
 
@@ -91,13 +91,13 @@ static void epi(enum be_epi epi, const float *acc, const float *acc1, const floa
             out[i] = gelu_erf(z);
             break;
         case BE_EPI_GELU_TANH:
-            out[i] = gelu_tanh(z);
+            out[i] = be_cpu_ref_gelu_tanh(z);
             break;
         case BE_EPI_ADD:
             out[i] += z;
             break;
         case BE_EPI_GEGLU:
-            out[i] = gelu_tanh(z) * acc1[i];
+            out[i] = be_cpu_ref_gelu_tanh(z) * acc1[i];
             break;
         }
     }
@@ -201,7 +201,7 @@ static void rope(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1)
 {
     for (uint32_t r = r0; r < r1; r++)
         for (uint32_t h = 0; h < a->n_heads; h++)
-            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->head_dim,
+            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->ld_head,
                       a->freq ? (float)a->pos[r] : 0);
 }
 
@@ -308,5 +308,8 @@ const struct be_cpu_kern be_cpu_kern_c = {
     .rope = rope,
     .softcap = softcap,
     .argmax = argmax,
+    .act = be_cpu_ref_act,
+    .glu = be_cpu_ref_glu,
+    .attn_local = be_cpu_ref_attn_local,
     .attn = be_cpu_ref_attn,
 };

@@ -12,7 +12,12 @@ void be_cpu_ref_quant_q8_0(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 void be_cpu_ref_quant_q8_k(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 /* Raw weight row times quantized row r. */
 float be_cpu_ref_dot(enum be_dtype t, const uint8_t *row, const struct be_cpu_act *a, uint32_t r);
+float be_cpu_ref_gelu_tanh(float z);
 void be_cpu_ref_embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_ref_attn(const struct be_cpu_attn *a, void *scratch);
+/* be_cpu_tower_ref.c */
+void be_cpu_ref_act(const struct be_act_args *a, size_t i0, size_t i1);
+void be_cpu_ref_glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
+void be_cpu_ref_attn_local(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
 
 #endif

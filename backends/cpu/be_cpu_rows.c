@@ -1,22 +1,14 @@
 /* be_cpu_rows.c - drivers of the operations that treat each row by itself: embed,
- * norms, rope, gather, softcap, scale, pool, argmax.
+ * norms, rope by one and by two positions, gather, softcap, scale, pool, argmax.
  *
  * Checks every shape and index before anything is written, then splits rows over
  * the pool. Small calls stay on the caller's thread: a join costs a microsecond.
- * Tests: tests/backends/test_be_cpu_rows.c
+ * Tests: tests/backends/test_be_cpu_rows.c, _tower.c
  */
 #include "be_cpu.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Values one thread should have before another is woken: about 2 us of work. */
-#define GRAIN_VALUES 8192u
-
-static size_t grain_rows(uint32_t n_cols)
-{
-    return GRAIN_VALUES / (n_cols + 1) + 1;
-}
 
 struct job {
     const struct be_cpu_kern *kern;
@@ -52,7 +44,7 @@ enum rc be_cpu_embed(struct be_ctx *ctx, const struct be_embed_args *a, struct r
         if (a->ids[i] < 0 || (uint64_t)a->ids[i] >= a->table->n_rows)
             return rc_fail(err, RC_INVALID, "embed: id %d, expected 0..%llu", a->ids[i],
                            (unsigned long long)a->table->n_rows - 1);
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->out->n_cols), embed_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->out->n_cols), embed_range, &job);
     return RC_OK;
 }
 
@@ -69,7 +61,7 @@ enum rc be_cpu_rms_norm(struct be_ctx *ctx, const struct be_rms_norm_args *a, st
          (rc = be_cpu_check(a->add, "rms_norm", "add", a->n, a->x->n_cols, err)) != RC_OK) ||
         (rc = be_cpu_check_vec(a->w, "rms_norm", "w", a->x->n_cols, err)) != RC_OK)
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), rms_norm_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), rms_norm_range, &job);
     return RC_OK;
 }
 
@@ -88,7 +80,7 @@ enum rc be_cpu_layer_norm(struct be_ctx *ctx, const struct be_layer_norm_args *a
         (rc = be_cpu_check_vec(a->w, "layer_norm", "w", a->x->n_cols, err)) != RC_OK ||
         (a->b && (rc = be_cpu_check_vec(a->b, "layer_norm", "b", a->x->n_cols, err)) != RC_OK))
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), layer_norm_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), layer_norm_range, &job);
     return RC_OK;
 }
 
@@ -142,13 +134,56 @@ enum rc be_cpu_rope_op(struct be_ctx *ctx, const struct be_rope_args *a, struct 
         .x = a->x->data,
         .n_heads = a->n_heads,
         .head_dim = a->head_dim,
+        .ld_head = a->head_dim,
         .norm_w = a->norm_w ? a->norm_w->vec : NULL,
         .norm_eps = a->norm_eps,
         .freq = a->theta > 0 ? frequencies(c, a->theta, a->factor, a->head_dim,
                                            a->n_pairs ? a->n_pairs : a->head_dim / 2)
                              : NULL,
     };
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols * 2), rope_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(2ull * a->x->n_cols), rope_range, &job);
+    return RC_OK;
+}
+
+/* Both halves of every head turn as heads of their own. */
+static void rope2d_range(void *arg, unsigned thread, size_t i0, size_t i1)
+{
+    const struct job *j = arg;
+    const struct be_cpu_rope *half = j->args;
+
+    j->kern->rope(&half[0], (uint32_t)i0, (uint32_t)i1);
+    j->kern->rope(&half[1], (uint32_t)i0, (uint32_t)i1);
+}
+
+enum rc be_cpu_rope2d(struct be_ctx *ctx, const struct be_rope2d_args *a, struct rc_err *err)
+{
+    struct be_cpu_ctx *c = be_cpu(ctx);
+    uint32_t dim = a->head_dim / 2;
+    struct be_cpu_rope half[2];
+    struct job job = {.kern = c->kern, .args = half};
+    enum rc rc;
+
+    c->ops++;
+    if (a->head_dim < 4 || a->head_dim % 4 != 0 || a->head_dim > BE_CPU_MAX_HEAD ||
+        a->n_heads < 1 || a->n_heads > (1u << 20) / a->head_dim)
+        return rc_fail(err, RC_INVALID, "rope2d: %u heads of %u, expected a multiple of 4 up to %d",
+                       a->n_heads, a->head_dim, BE_CPU_MAX_HEAD);
+    if (!(a->theta > 0))
+        return rc_fail(err, RC_INVALID, "rope2d: theta %g, expected positive", (double)a->theta);
+    if ((rc = be_cpu_check(a->x, "rope2d", "x", a->n, a->n_heads * a->head_dim, err)) != RC_OK)
+        return rc;
+    half[0] = (struct be_cpu_rope){
+        .pos = a->pos_x,
+        .x = a->x->data,
+        .n_heads = a->n_heads,
+        .head_dim = dim,
+        .ld_head = a->head_dim,
+        .freq = frequencies(c, a->theta, 1, dim, dim / 2),
+    };
+    half[1] = half[0];
+    half[1].pos = a->pos_y;
+    half[1].x += dim;
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(2ull * a->x->n_cols), rope2d_range, &job);
     return RC_OK;
 }
 
@@ -178,13 +213,10 @@ struct softcap_job {
     float cap;
 };
 
-/* In pieces of a fixed size, so that a value is always at the same vector lane. */
-#define SOFTCAP_PIECE 1024u
-
 static void softcap_range(void *arg, unsigned thread, size_t i0, size_t i1)
 {
     const struct softcap_job *j = arg;
-    size_t a = i0 * SOFTCAP_PIECE, b = i1 * SOFTCAP_PIECE;
+    size_t a = i0 * BE_CPU_PIECE, b = i1 * BE_CPU_PIECE;
 
     if (b > j->n)
         b = j->n;
@@ -204,7 +236,7 @@ enum rc be_cpu_softcap(struct be_ctx *ctx, const struct be_softcap_args *a, stru
         return rc;
     job.x = a->x->data;
     job.n = (size_t)a->n * a->x->n_cols;
-    be_cpu_pool_run(c->pool, (job.n + SOFTCAP_PIECE - 1) / SOFTCAP_PIECE, 4, softcap_range, &job);
+    be_cpu_pool_run(c->pool, (job.n + BE_CPU_PIECE - 1) / BE_CPU_PIECE, 4, softcap_range, &job);
     return RC_OK;
 }
 
@@ -237,7 +269,7 @@ enum rc be_cpu_scale(struct be_ctx *ctx, const struct be_scale_args *a, struct r
     if (a->y && (a->y_col > a->y->n_cols || a->y->n_cols - a->y_col < a->x->n_cols))
         return rc_fail(err, RC_INVALID, "scale: columns %u.. of %u, x has %u", a->y_col,
                        a->y->n_cols, a->x->n_cols);
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), scale_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), scale_range, &job);
     return RC_OK;
 }
 
@@ -311,7 +343,7 @@ enum rc be_cpu_pool_op(struct be_ctx *ctx, const struct be_pool_args *a, struct 
         if (a->offsets[s] >= a->offsets[s + 1] || a->offsets[s + 1] > a->x->cap_rows)
             return rc_fail(err, RC_INVALID, "pool: sequence %u is rows %u..%u of %u", s,
                            a->offsets[s], a->offsets[s + 1], a->x->cap_rows);
-    be_cpu_pool_run(c->pool, a->n_seqs, 1 + GRAIN_VALUES / (16 * a->x->n_cols), pool_range, &job);
+    be_cpu_pool_run(c->pool, a->n_seqs, be_cpu_grain_rows(16ull * a->x->n_cols), pool_range, &job);
     return RC_OK;
 }
 
@@ -352,7 +384,7 @@ enum rc be_cpu_argmax(struct be_ctx *ctx, const struct be_argmax_args *a, struct
         job.x = a->x->data + (size_t)i * job.n_cols;
         for (unsigned t = 0; t < c->n_threads; t++)
             job.idx[t] = -1;
-        be_cpu_pool_run(c->pool, job.n_cols, 4 * GRAIN_VALUES, argmax_range, &job);
+        be_cpu_pool_run(c->pool, job.n_cols, 4 * BE_CPU_GRAIN, argmax_range, &job);
         for (unsigned t = 0; t < c->n_threads; t++)
             if (job.idx[t] >= 0 && !isnan(job.best[t]) && (best < 0 || job.best[t] > job.x[best]))
                 best = job.idx[t];

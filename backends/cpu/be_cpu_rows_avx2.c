@@ -13,21 +13,6 @@
 
 #include "be_cpu_math_avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE __m256 load_n(const float *p, uint32_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes8(n));
-}
-
-INLINE void store_n(float *p, uint32_t n, __m256 v)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(p, v);
-    else
-        _mm256_maskstore_ps(p, lanes8(n), v);
-}
-
 /* acc and acc1 are the linear's own buffers: readable to a multiple of 16. */
 INLINE void epi_any(enum be_epi epi, const float *acc, const float *acc1, const float *bias,
                     float *out, uint32_t n)
@@ -230,7 +215,7 @@ void be_cpu_rope_avx2(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1)
         if (a->freq)
             angles(a, (float)a->pos[r], c, s);
         for (uint32_t h = 0; h < a->n_heads; h++)
-            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->head_dim, c, s);
+            rope_head(a, a->x + ((size_t)r * a->n_heads + h) * a->ld_head, c, s);
     }
 }
 

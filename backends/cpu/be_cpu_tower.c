@@ -1,34 +1,16 @@
-/* be_cpu_tower.c - drivers of what eyes and ears need: activations, gates, rotation by two
- * positions, convolution along time, attention over the last few rows.
+/* be_cpu_tower.c - drivers of what eyes and ears need: activations, gates, affine
+ * rows, convolution along time, attention over the last few rows. Rotation by two positions is
+ * be_cpu_rows.c's.
  *
  * Checks every shape before anything is written, then splits rows over the pool. A row's
  * arithmetic never depends on the cut. Tests: tests/backends/test_be_cpu_tower.c
  */
-#include "be_cpu_tower.h"
+#include "be_cpu.h"
 
-#include <math.h>
-
-/* Values one thread should have before another is woken: about 2 us of work. */
-#define GRAIN_VALUES 4096u
-/* Activations run in pieces of a fixed size, so that a value is always at the same lane. */
-#define PIECE 1024u
-
-static size_t grain_rows(uint64_t n_values)
-{
-    return (size_t)(GRAIN_VALUES / (n_values + 1)) + 1;
-}
-
-static const struct be_cpu_tower *kernels(const struct be_cpu_ctx *c)
-{
-#if defined(__x86_64__)
-    if (c->kern != &be_cpu_kern_c)
-        return &be_cpu_tower_avx2;
-#endif
-    return &be_cpu_tower_c;
-}
+#define CONV_TAPS 64 /* at most */
 
 struct job {
-    const struct be_cpu_tower *kern;
+    const struct be_cpu_kern *kern;
     const void *args;
     size_t n; /* of act: values */
 };
@@ -37,15 +19,15 @@ static void act_range(void *arg, unsigned thread, size_t i0, size_t i1)
 {
     const struct job *j = arg;
     const struct be_act_args *a = j->args;
-    size_t b = i1 * PIECE < j->n ? i1 * PIECE : j->n;
+    size_t b = i1 * BE_CPU_PIECE < j->n ? i1 * BE_CPU_PIECE : j->n;
 
-    j->kern->act(a, i0 * PIECE, b);
+    j->kern->act(a, i0 * BE_CPU_PIECE, b);
 }
 
 enum rc be_cpu_act(struct be_ctx *ctx, const struct be_act_args *a, struct rc_err *err)
 {
     struct be_cpu_ctx *c = be_cpu(ctx);
-    struct job job = {.kern = kernels(c), .args = a};
+    struct job job = {.kern = c->kern, .args = a};
     enum rc rc;
 
     c->ops++;
@@ -58,7 +40,7 @@ enum rc be_cpu_act(struct be_ctx *ctx, const struct be_act_args *a, struct rc_er
         (a->add && (rc = be_cpu_check(a->add, "act", "add", a->n, a->x->n_cols, err)) != RC_OK))
         return rc;
     job.n = (size_t)a->n * a->x->n_cols;
-    be_cpu_pool_run(c->pool, (job.n + PIECE - 1) / PIECE, GRAIN_VALUES / PIECE, act_range, &job);
+    be_cpu_pool_run(c->pool, (job.n + BE_CPU_PIECE - 1) / BE_CPU_PIECE, 4, act_range, &job);
     return RC_OK;
 }
 
@@ -72,7 +54,7 @@ static void glu_range(void *arg, unsigned thread, size_t i0, size_t i1)
 enum rc be_cpu_glu(struct be_ctx *ctx, const struct be_glu_args *a, struct rc_err *err)
 {
     struct be_cpu_ctx *c = be_cpu(ctx);
-    struct job job = {.kern = kernels(c), .args = a};
+    struct job job = {.kern = c->kern, .args = a};
     enum rc rc;
 
     c->ops++;
@@ -83,7 +65,7 @@ enum rc be_cpu_glu(struct be_ctx *ctx, const struct be_glu_args *a, struct rc_er
                        a->x->n_cols);
     if ((rc = be_cpu_check(a->out, "glu", "out", a->n, a->x->n_cols / 2, err)) != RC_OK)
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), glu_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), glu_range, &job);
     return RC_OK;
 }
 
@@ -112,37 +94,7 @@ enum rc be_cpu_affine(struct be_ctx *ctx, const struct be_affine_args *a, struct
         (rc = be_cpu_check_vec(a->sub, "affine", "sub", a->x->n_cols, err)) != RC_OK ||
         (rc = be_cpu_check_vec(a->mul, "affine", "mul", a->x->n_cols, err)) != RC_OK)
         return rc;
-    be_cpu_pool_run(c->pool, a->n, grain_rows(a->x->n_cols), affine_range, &job);
-    return RC_OK;
-}
-
-static void rope2d_range(void *arg, unsigned thread, size_t i0, size_t i1)
-{
-    const struct job *j = arg;
-
-    j->kern->rope2d(j->args, (uint32_t)i0, (uint32_t)i1);
-}
-
-enum rc be_cpu_rope2d(struct be_ctx *ctx, const struct be_rope2d_args *a, struct rc_err *err)
-{
-    struct be_cpu_ctx *c = be_cpu(ctx);
-    struct be_cpu_turn2d turn = {.a = a};
-    struct job job = {.kern = kernels(c), .args = &turn};
-    uint32_t half = a->head_dim / 2;
-    enum rc rc;
-
-    c->ops++;
-    if (a->head_dim < 4 || a->head_dim % 4 != 0 || a->head_dim > BE_CPU_MAX_HEAD ||
-        a->n_heads < 1 || a->n_heads > (1u << 20) / a->head_dim)
-        return rc_fail(err, RC_INVALID, "rope2d: %u heads of %u, expected a multiple of 4 up to %d",
-                       a->n_heads, a->head_dim, BE_CPU_MAX_HEAD);
-    if (!(a->theta > 0))
-        return rc_fail(err, RC_INVALID, "rope2d: theta %g, expected positive", (double)a->theta);
-    if ((rc = be_cpu_check(a->x, "rope2d", "x", a->n, a->n_heads * a->head_dim, err)) != RC_OK)
-        return rc;
-    for (uint32_t i = 0; i < half / 2; i++)
-        turn.freq[i] = 1.0f / powf(a->theta, (float)(2 * i) / (float)half);
-    be_cpu_pool_run(c->pool, a->n, grain_rows((uint64_t)a->x->n_cols * 2), rope2d_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows(a->x->n_cols), affine_range, &job);
     return RC_OK;
 }
 
@@ -177,16 +129,16 @@ enum rc be_cpu_conv1d(struct be_ctx *ctx, const struct be_conv1d_args *a, struct
     enum rc rc;
 
     c->ops++;
-    if (a->k < 1 || a->k > BE_CPU_CONV_TAPS)
-        return rc_fail(err, RC_INVALID, "conv1d: %u taps, expected 1 to %d", a->k,
-                       BE_CPU_CONV_TAPS);
+    if (a->k < 1 || a->k > CONV_TAPS)
+        return rc_fail(err, RC_INVALID, "conv1d: %u taps, expected 1 to %d", a->k, CONV_TAPS);
     if ((rc = be_cpu_check(a->x, "conv1d", "x", a->n, 0, err)) != RC_OK ||
         (rc = be_cpu_check(a->out, "conv1d", "out", a->n, a->x->n_cols, err)) != RC_OK ||
         (rc = be_cpu_check_vec(a->w, "conv1d", "w", (uint64_t)a->x->n_cols * a->k, err)) != RC_OK)
         return rc;
     if (a->out == a->x)
         return rc_fail(err, RC_INVALID, "conv1d: out is x");
-    be_cpu_pool_run(c->pool, a->n, grain_rows((uint64_t)a->x->n_cols * a->k), conv1d_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows((uint64_t)a->x->n_cols * a->k), conv1d_range,
+                    &job);
     return RC_OK;
 }
 
@@ -201,7 +153,7 @@ enum rc be_cpu_attention_local(struct be_ctx *ctx, const struct be_attention_loc
                                struct rc_err *err)
 {
     struct be_cpu_ctx *c = be_cpu(ctx);
-    struct job job = {.kern = kernels(c), .args = a};
+    struct job job = {.kern = c->kern, .args = a};
     const char *op = "attention_local";
     uint32_t cols;
     enum rc rc;
@@ -225,6 +177,7 @@ enum rc be_cpu_attention_local(struct be_ctx *ctx, const struct be_attention_loc
         return rc;
     if (a->out == a->q || a->out == a->k || a->out == a->v || a->out == a->rel)
         return rc_fail(err, RC_INVALID, "%s: out is one of its inputs", op);
-    be_cpu_pool_run(c->pool, a->n, grain_rows((uint64_t)cols * a->n_keys), local_range, &job);
+    be_cpu_pool_run(c->pool, a->n, be_cpu_grain_rows((uint64_t)cols * a->n_keys), local_range,
+                    &job);
     return RC_OK;
 }

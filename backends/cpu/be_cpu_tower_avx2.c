@@ -4,28 +4,13 @@
  * not depend on its place; sums run in an order fixed by the head's size.
  * Tests: tests/backends/test_be_cpu_tower.c
  */
-#include "be_cpu_tower.h"
+#include "be_cpu_x86.h"
 
 #if defined(__x86_64__)
 
 #include <math.h>
 
 #include "be_cpu_math_avx2.h"
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE __m256 load_n(const float *p, size_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes8((uint32_t)n));
-}
-
-INLINE void store_n(float *p, size_t n, __m256 v)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(p, v);
-    else
-        _mm256_maskstore_ps(p, lanes8((uint32_t)n), v);
-}
 
 /* z / (1 + exp(-y)) */
 INLINE __m256 gate8(__m256 z, __m256 y)
@@ -63,7 +48,7 @@ INLINE void act_any(enum be_act_kind kind, const struct be_act_args *a, size_t i
     }
 }
 
-static void act(const struct be_act_args *a, size_t i0, size_t i1)
+void be_cpu_act_avx2(const struct be_act_args *a, size_t i0, size_t i1)
 {
     switch (a->kind) {
     case BE_ACT_RELU:
@@ -81,7 +66,7 @@ static void act(const struct be_act_args *a, size_t i0, size_t i1)
     }
 }
 
-static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_glu_avx2(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
 {
     size_t n = a->out->n_cols;
 
@@ -91,54 +76,6 @@ static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
         for (size_t i = 0; i < n; i += 8)
             store_n(a->out->data + r * n + i, n - i,
                     gate8(load_n(x + i, n - i), load_n(x + n + i, n - i)));
-    }
-}
-
-/* cos and sin of pos * freq; libm where the fast form is not good enough. */
-INLINE void angles(float pos, const float *freq, uint32_t n, float *c, float *s)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        __m256 x = _mm256_mul_ps(SET8(pos), load_n(freq + i, n - i)), vs, vc;
-        __m256 far = _mm256_cmp_ps(_mm256_andnot_ps(SET8(-0.0f), x), SET8(262144.0f), _CMP_GT_OQ);
-
-        sincos8(x, &vs, &vc);
-        _mm256_storeu_ps(s + i, vs);
-        _mm256_storeu_ps(c + i, vc);
-        if (_mm256_movemask_ps(far) == 0)
-            continue;
-        for (uint32_t j = i; j < i + 8 && j < n; j++) {
-            s[j] = sinf(pos * freq[j]);
-            c[j] = cosf(pos * freq[j]);
-        }
-    }
-}
-
-INLINE void turn(float *x, uint32_t n, const float *c, const float *s)
-{
-    for (uint32_t i = 0; i < n; i += 8) {
-        __m256 u = load_n(x + i, n - i), v = load_n(x + n + i, n - i);
-        __m256 vc = load_n(c + i, n - i), vs = load_n(s + i, n - i);
-
-        store_n(x + i, n - i, _mm256_sub_ps(_mm256_mul_ps(u, vc), _mm256_mul_ps(v, vs)));
-        store_n(x + n + i, n - i, _mm256_add_ps(_mm256_mul_ps(v, vc), _mm256_mul_ps(u, vs)));
-    }
-}
-
-static void rope2d(const struct be_cpu_turn2d *t, uint32_t r0, uint32_t r1)
-{
-    const struct be_rope2d_args *a = t->a;
-    float c[2][BE_CPU_MAX_HEAD / 4 + 8], s[2][BE_CPU_MAX_HEAD / 4 + 8];
-    uint32_t n = a->head_dim / 4;
-
-    for (uint32_t r = r0; r < r1; r++) {
-        float *x = a->x->data + (size_t)r * a->x->n_cols;
-
-        angles((float)a->pos_x[r], t->freq, n, c[0], s[0]);
-        angles((float)a->pos_y[r], t->freq, n, c[1], s[1]);
-        for (uint32_t h = 0; h < a->n_heads; h++, x += a->head_dim) {
-            turn(x, n, c[0], s[0]);
-            turn(x + 2 * n, n, c[1], s[1]);
-        }
     }
 }
 
@@ -201,18 +138,11 @@ static void local(const struct be_attention_local_args *a, size_t t, size_t h)
     }
 }
 
-static void attn_local(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_attn_local_avx2(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
 {
     for (uint32_t t = r0; t < r1; t++)
         for (uint32_t h = 0; h < a->n_heads; h++)
             local(a, t, h);
 }
-
-const struct be_cpu_tower be_cpu_tower_avx2 = {
-    .act = act,
-    .glu = glu,
-    .rope2d = rope2d,
-    .attn_local = attn_local,
-};
 
 #endif

@@ -1,6 +1,6 @@
 /* be_cpu_tower_ref.c - kernels of eyes and ears in plain C: complete, never clever, the oracle
  * of the AVX2 ones. Long sums are in f64. Tests: tests/backends/test_be_cpu_tower.c */
-#include "be_cpu_tower.h"
+#include "be_cpu_ref.h"
 
 #include <math.h>
 
@@ -14,14 +14,14 @@ static float one(const struct be_act_args *a, float x)
     case BE_ACT_SILU:
         return (float)(z / (1 + exp(-z)));
     case BE_ACT_GELU_TANH:
-        return (float)(0.5 * z * (1 + tanh(0.79788456080286535588 * (z + 0.044715 * z * z * z))));
+        return be_cpu_ref_gelu_tanh(x);
     case BE_ACT_CLAMP:
         return x < a->lo ? a->lo : x > a->hi ? a->hi : x;
     }
     return x;
 }
 
-static void act(const struct be_act_args *a, size_t i0, size_t i1)
+void be_cpu_ref_act(const struct be_act_args *a, size_t i0, size_t i1)
 {
     const float *add = a->add ? a->add->data : NULL;
 
@@ -32,7 +32,7 @@ static void act(const struct be_act_args *a, size_t i0, size_t i1)
     }
 }
 
-static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_ref_glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
 {
     size_t n = a->out->n_cols;
 
@@ -41,33 +41,6 @@ static void glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1)
 
         for (size_t i = 0; i < n; i++)
             a->out->data[r * n + i] = (float)(x[i] / (1 + exp(-(double)x[n + i])));
-    }
-}
-
-/* One half of a head: pairs (i, i + n / 2). */
-static void turn(float *x, uint32_t n, float pos, const float *freq)
-{
-    for (uint32_t i = 0; i < n / 2; i++) {
-        float angle = pos * freq[i], c = cosf(angle), s = sinf(angle);
-        float u = x[i], v = x[i + n / 2];
-
-        x[i] = u * c - v * s;
-        x[i + n / 2] = v * c + u * s;
-    }
-}
-
-static void rope2d(const struct be_cpu_turn2d *t, uint32_t r0, uint32_t r1)
-{
-    const struct be_rope2d_args *a = t->a;
-    uint32_t half = a->head_dim / 2;
-
-    for (uint32_t r = r0; r < r1; r++) {
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            float *x = a->x->data + (size_t)r * a->x->n_cols + (size_t)h * a->head_dim;
-
-            turn(x, half, (float)a->pos_x[r], t->freq);
-            turn(x + half, half, (float)a->pos_y[r], t->freq);
-        }
     }
 }
 
@@ -104,16 +77,9 @@ static void local(const struct be_attention_local_args *a, size_t t, size_t h)
     }
 }
 
-static void attn_local(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
+void be_cpu_ref_attn_local(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1)
 {
     for (uint32_t t = r0; t < r1; t++)
         for (uint32_t h = 0; h < a->n_heads; h++)
             local(a, t, h);
 }
-
-const struct be_cpu_tower be_cpu_tower_c = {
-    .act = act,
-    .glu = glu,
-    .rope2d = rope2d,
-    .attn_local = attn_local,
-};

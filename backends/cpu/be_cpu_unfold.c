@@ -3,7 +3,7 @@
  * Sizes come from files and sounds: every product is checked before a row is written.
  * Tests: tests/backends/test_be_cpu_tower.c
  */
-#include "be_cpu_tower.h"
+#include "be_cpu.h"
 
 #include <string.h>
 
@@ -20,9 +20,9 @@ static const float *pixel(const struct be_unfold_args *a, int64_t y, int64_t x)
     return a->x->data + (((uint64_t)y - a->x_line) * a->width + (uint64_t)x) * a->n_ch;
 }
 
-static void window(const struct be_unfold_args *a, uint32_t line, uint32_t i, float *out)
+static void window(const struct be_unfold_args *a, uint64_t line, uint32_t i, float *out)
 {
-    int64_t y0 = (int64_t)line * a->stride_h - a->pad_h;
+    int64_t y0 = (int64_t)(line * a->stride_h) - a->pad_h;
     int64_t x0 = (int64_t)i * a->stride_w - a->pad_w;
     size_t area = (size_t)a->k_h * a->k_w;
 
@@ -48,7 +48,7 @@ static void unfold_range(void *arg, unsigned thread, size_t i0, size_t i1)
     const struct be_unfold_args *a = j->a;
 
     for (size_t r = i0; r < i1; r++)
-        window(a, a->line + (uint32_t)(r / j->n_x), (uint32_t)(r % j->n_x),
+        window(a, (uint64_t)a->line + r / j->n_x, (uint32_t)(r % j->n_x),
                a->out->data + (a->out_row + r) * a->out->n_cols);
 }
 
@@ -104,6 +104,6 @@ enum rc be_cpu_unfold(struct be_ctx *ctx, const struct be_unfold_args *a, struct
     if (a->out == a->x)
         return rc_fail(err, RC_INVALID, "unfold: out is x");
     job.n_x = (uint32_t)n_x;
-    be_cpu_pool_run(c->pool, (size_t)rows, (size_t)(8192 / (cols + 1)) + 1, unfold_range, &job);
+    be_cpu_pool_run(c->pool, (size_t)rows, be_cpu_grain_rows(cols), unfold_range, &job);
     return RC_OK;
 }

@@ -20,12 +20,15 @@ void be_cpu_quant_q8_k_avx2(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 /* be_cpu_rows_avx2.c */
 void be_cpu_epi_avx2(enum be_epi epi, const float *acc, const float *acc1, const float *bias,
                      float *out, uint32_t n);
-void be_cpu_embed_avx2(const struct be_embed_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_rms_norm_avx2(const struct be_rms_norm_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_layer_norm_avx2(const struct be_layer_norm_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_rope_avx2(const struct be_cpu_rope *a, uint32_t r0, uint32_t r1);
 void be_cpu_softcap_avx2(float *x, size_t n, float cap);
 int32_t be_cpu_argmax_avx2(const float *x, uint32_t n);
+/* be_cpu_tower_avx2.c */
+void be_cpu_act_avx2(const struct be_act_args *a, size_t i0, size_t i1);
+void be_cpu_glu_avx2(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
+void be_cpu_attn_local_avx2(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
 /* be_cpu_attn_avx2.c; be_cpu_attn_seq_avx2.c: items of plain rows */
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
 void be_cpu_attn_seq_avx2(const struct be_cpu_attn *a, void *scratch);

@@ -78,27 +78,35 @@ static struct be_tensor *tensor(struct be_ctx *c, uint32_t rows, uint32_t cols)
     return t;
 }
 
+/* Two parts: the gate and up products of a feed-forward network (GEGLU). */
 static void bench_linear(struct be_ctx *c, enum be_dtype t, uint32_t m, uint32_t k,
-                         const uint32_t *ns, size_t n_ns)
+                         uint32_t n_parts, const uint32_t *ns, size_t n_ns)
 {
     struct rc_err err = RC_ERR_INIT;
     struct be_weight_desc d = {
         .name = "w", .dtype = t, .n_rows = m, .n_cols = k, .use = BE_USE_LINEAR};
-    struct be_weight *w = NULL;
+    struct be_weight *w[2] = {NULL};
     double t0;
 
     d.data = blocks(t, m, k, &d.n_bytes);
     t0 = now();
-    check(be_weight_new(c, &d, &w, &err), &err);
-    printf("%-5s [%6u x %4u] load %5.1f ms ", be_dtype_name(t), m, k, 1e3 * (now() - t0));
+    for (uint32_t i = 0; i < n_parts; i++)
+        check(be_weight_new(c, &d, &w[i], &err), &err);
+    printf("%-5s [%u x %6u x %4u] load %5.1f ms ", be_dtype_name(t), n_parts, m, k,
+           1e3 * (now() - t0));
     for (size_t i = 0; i < n_ns; i++) {
         struct be_tensor *x = tensor(c, ns[i], k), *y = tensor(c, ns[i], m);
-        struct be_linear_args a = {.x = x, .n = ns[i], .n_parts = 1};
-        double best = 1e9, spent = 0;
+        struct be_linear_args a = {.x = x,
+                                   .n = ns[i],
+                                   .n_parts = n_parts,
+                                   .epi = n_parts == 2 ? BE_EPI_GEGLU : BE_EPI_NONE};
+        double best = 1e9, spent = 0, work = (double)n_parts * m * k;
 
-        a.part[0].w = w;
-        a.part[0].out = y;
-        for (int r = 0; r < 200 && spent < 0.4; r++) {
+        for (uint32_t p = 0; p < n_parts; p++) {
+            a.part[p].w = w[p];
+            a.part[p].out = y;
+        }
+        for (int r = 0; r < 3 || (r < 200 && spent < 0.4); r++) {
             double t1 = now();
 
             check(be_linear(c, &a, &err), &err);
@@ -107,48 +115,58 @@ static void bench_linear(struct be_ctx *c, enum be_dtype t, uint32_t m, uint32_t
             best = t1 < best ? t1 : best;
         }
         if (ns[i] == 1)
-            printf("| n 1: %5.2f GB/s ", 1e-9 * (double)d.n_bytes / best);
+            printf("| n 1: %5.2f GB/s ", 1e-9 * n_parts * (double)d.n_bytes / best);
         else
-            printf("| n %u: %6.1f GFLOP/s ", ns[i], 2e-9 * ns[i] * (double)m * k / best);
+            printf("| n %u: %6.1f GFLOP/s ", ns[i], 2e-9 * ns[i] * work / best);
         be_tensor_free(c, &x);
         be_tensor_free(c, &y);
     }
     printf("\n");
-    be_weight_free(c, &w);
+    be_weight_free(c, &w[0]);
+    be_weight_free(c, &w[1]);
     free((void *)(uintptr_t)d.data);
 }
 
 static void bench_packed(struct be_ctx *c, uint32_t seqs, uint32_t len, uint32_t heads,
-                         uint32_t dim)
+                         uint32_t kv_heads, uint32_t dim, int32_t radius)
 {
     struct rc_err err = RC_ERR_INIT;
     uint32_t n = seqs * len, *offsets = malloc((seqs + 1) * sizeof(*offsets));
-    struct be_tensor *q = tensor(c, n, heads * dim), *o = tensor(c, n, heads * dim);
+    uint32_t far = radius < 0 ? len : (uint32_t)radius;
+    struct be_tensor *q = tensor(c, n, heads * dim), *k = tensor(c, n, kv_heads * dim),
+                     *v = tensor(c, n, kv_heads * dim), *o = tensor(c, n, heads * dim);
     struct be_attention_packed_args a = {.q = q,
-                                         .k = q,
-                                         .v = q,
+                                         .k = k,
+                                         .v = v,
                                          .out = o,
                                          .offsets = offsets,
                                          .n_seqs = seqs,
                                          .n_heads = heads,
-                                         .n_kv_heads = heads,
+                                         .n_kv_heads = kv_heads,
                                          .head_dim = dim,
                                          .scale = 1 / sqrtf((float)dim),
-                                         .radius = -1};
-    double best = 1e9;
+                                         .radius = radius};
+    double best = 1e9, spent = 0, pairs = 0;
 
     for (uint32_t i = 0; i <= seqs; i++)
         offsets[i] = i * len;
-    for (int r = 0; r < 5; r++) {
+    for (uint32_t i = 0; i < len; i++) /* keys before, the row itself, keys behind */
+        pairs += (i < far ? i : far) + 1.0 + (len - 1 - i < far ? len - 1 - i : far);
+    for (int r = 0; r < 5 || (r < 100 && spent < 1); r++) {
         double t = now();
 
         check(be_attention_packed(c, &a, &err), &err);
         t = now() - t;
+        spent += t;
         best = t < best ? t : best;
     }
-    printf("packed attention %u x %u tokens, %u heads of %u: %.2f ms, %.1f GFLOP/s\n", seqs, len,
-           heads, dim, 1e3 * best, 4e-9 * n * len * heads * dim / best);
+    printf("packed attention %u x %u tokens, %u/%u heads of %u, radius %d: %.2f ms, %.1f "
+           "GFLOP/s\n",
+           seqs, len, heads, kv_heads, dim, radius, 1e3 * best,
+           4e-9 * seqs * pairs * heads * dim / best);
     be_tensor_free(c, &q);
+    be_tensor_free(c, &k);
+    be_tensor_free(c, &v);
     be_tensor_free(c, &o);
     free(offsets);
 }
@@ -246,88 +264,6 @@ static void bench_join(struct be_ctx *c)
 
 /* ------------------------------------------------- EmbeddingGemma 2's geometry */
 
-/* Two parts and GEGLU: the gate and up products of a feed-forward network. */
-static void eg2_linear(struct be_ctx *c, uint32_t n, uint32_t m, uint32_t k, enum be_epi epi)
-{
-    struct rc_err err = RC_ERR_INIT;
-    struct be_weight_desc d = {
-        .name = "w", .dtype = BE_F32, .n_rows = m, .n_cols = k, .use = BE_USE_LINEAR};
-    struct be_tensor *x = tensor(c, n, k), *y = tensor(c, n, m);
-    struct be_linear_args a = {.x = x, .n = n, .epi = epi};
-    double best = 1e9, spent = 0;
-
-    a.n_parts = epi == BE_EPI_GEGLU ? 2 : 1;
-    d.data = blocks(BE_F32, m, k, &d.n_bytes);
-    for (uint32_t i = 0; i < a.n_parts; i++) {
-        struct be_weight *w = NULL;
-
-        check(be_weight_new(c, &d, &w, &err), &err);
-        a.part[i].w = w;
-        a.part[i].out = y;
-    }
-    for (int r = 0; r < 200 && spent < 1; r++) {
-        double t = now();
-
-        check(be_linear(c, &a, &err), &err);
-        t = now() - t;
-        spent += t;
-        best = t < best ? t : best;
-    }
-    printf("linear%s %u x %u -> %u: %.2f ms, %.1f GFLOP/s\n",
-           epi == BE_EPI_GEGLU ? " geglu"
-           : epi == BE_EPI_ADD ? " add"
-                               : "",
-           n, k, m, 1e3 * best, 2e-9 * n * m * k * a.n_parts / best);
-    for (uint32_t i = 0; i < a.n_parts; i++)
-        be_weight_free(c, (struct be_weight **)(uintptr_t)&a.part[i].w);
-    be_tensor_free(c, &x);
-    be_tensor_free(c, &y);
-    free((void *)(uintptr_t)d.data);
-}
-
-static void eg2_attention(struct be_ctx *c, uint32_t n, uint32_t heads, uint32_t kv_heads,
-                          uint32_t dim, int32_t radius)
-{
-    struct rc_err err = RC_ERR_INIT;
-    const uint32_t offsets[2] = {0, n};
-    struct be_tensor *q = tensor(c, n, heads * dim), *k = tensor(c, n, kv_heads * dim),
-                     *v = tensor(c, n, kv_heads * dim), *o = tensor(c, n, heads * dim);
-    struct be_attention_packed_args a = {.q = q,
-                                         .k = k,
-                                         .v = v,
-                                         .out = o,
-                                         .offsets = offsets,
-                                         .n_seqs = 1,
-                                         .n_heads = heads,
-                                         .n_kv_heads = kv_heads,
-                                         .head_dim = dim,
-                                         .scale = 1 / sqrtf((float)dim),
-                                         .radius = radius};
-    double best = 1e9, spent = 0, pairs = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t r = radius < 0 ? n : (uint32_t)radius, lo = i > r ? i - r : 0;
-
-        pairs += (n - i > r ? i + r + 1 : n) - lo;
-    }
-    if (radius < 0)
-        pairs = (double)n * n;
-    for (int r = 0; r < 100 && spent < 1; r++) {
-        double t = now();
-
-        check(be_attention_packed(c, &a, &err), &err);
-        t = now() - t;
-        spent += t;
-        best = t < best ? t : best;
-    }
-    printf("attention %u tokens, %u/%u heads of %u, radius %d: %.2f ms, %.1f GFLOP/s\n", n, heads,
-           kv_heads, dim, radius, 1e3 * best, 4e-9 * pairs * heads * dim / best);
-    be_tensor_free(c, &q);
-    be_tensor_free(c, &k);
-    be_tensor_free(c, &v);
-    be_tensor_free(c, &o);
-}
-
 static void eg2_rows(struct be_ctx *c, uint32_t n)
 {
     struct rc_err err = RC_ERR_INIT;
@@ -384,26 +320,24 @@ static void eg2_rows(struct be_ctx *c, uint32_t n)
 
 static void bench_eg2(struct be_ctx *c)
 {
-    static const uint32_t ns[] = {512, 8192};
+    static const uint32_t text[] = {512, 8192}, picture[] = {2520}, sound[] = {750};
 
-    for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
-        uint32_t n = ns[i];
-
-        eg2_linear(c, n, 1024, 512, BE_EPI_NONE);
-        eg2_linear(c, n, 512, 512, BE_EPI_NONE);
-        eg2_linear(c, n, 512, 1024, BE_EPI_NONE);
-        eg2_linear(c, n, 2048, 512, BE_EPI_GEGLU);
-        eg2_linear(c, n, 512, 2048, BE_EPI_NONE);
-        eg2_attention(c, n, 4, 2, 256, 512);
-        eg2_attention(c, n, 4, 1, 512, -1);
-        eg2_rows(c, n);
+    bench_linear(c, BE_F32, 1024, 512, 1, text, 2);
+    bench_linear(c, BE_F32, 512, 512, 1, text, 2);
+    bench_linear(c, BE_F32, 512, 1024, 1, text, 2);
+    bench_linear(c, BE_F32, 2048, 512, 2, text, 2);
+    bench_linear(c, BE_F32, 512, 2048, 1, text, 2);
+    for (size_t i = 0; i < 2; i++) {
+        bench_packed(c, 1, text[i], 4, 2, 256, 512);
+        bench_packed(c, 1, text[i], 4, 1, 512, -1);
+        eg2_rows(c, text[i]);
     }
-    eg2_linear(c, 2520, 768, 768, BE_EPI_NONE);
-    eg2_linear(c, 2520, 3072, 768, BE_EPI_GEGLU);
-    eg2_linear(c, 2520, 768, 3072, BE_EPI_NONE);
-    eg2_attention(c, 2520, 12, 12, 64, -1);
-    eg2_linear(c, 750, 4096, 1024, BE_EPI_NONE);
-    eg2_linear(c, 750, 1024, 4096, BE_EPI_NONE);
+    bench_linear(c, BE_F32, 768, 768, 1, picture, 1);
+    bench_linear(c, BE_F32, 3072, 768, 2, picture, 1);
+    bench_linear(c, BE_F32, 768, 3072, 1, picture, 1);
+    bench_packed(c, 1, picture[0], 12, 12, 64, -1);
+    bench_linear(c, BE_F32, 4096, 1024, 1, sound, 1);
+    bench_linear(c, BE_F32, 1024, 4096, 1, sound, 1);
 }
 
 int main(int argc, char **argv)
@@ -433,14 +367,14 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc < 5) { /* "attention": nothing else */
-        bench_linear(c, BE_Q8_0, 262144, 640, head, 1);
+        bench_linear(c, BE_Q8_0, 262144, 640, 1, head, 1);
         for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-            bench_linear(c, types[i], 8192, 2048, mm, 4);
-        bench_linear(c, BE_F32, 1536, 384, enc, 3);
-        bench_linear(c, BE_F32, 384, 1536, enc, 3);
-        bench_linear(c, BE_F32, 384, 384, enc, 3);
+            bench_linear(c, types[i], 8192, 2048, 1, mm, 4);
+        bench_linear(c, BE_F32, 1536, 384, 1, enc, 3);
+        bench_linear(c, BE_F32, 384, 1536, 1, enc, 3);
+        bench_linear(c, BE_F32, 384, 384, 1, enc, 3);
     }
-    bench_packed(c, 32, 128, 12, 32);
+    bench_packed(c, 32, 128, 12, 12, 32, -1);
     bench_cached(c, 1, 500, 4, 1, 256);
     bench_cached(c, 1, 4000, 4, 1, 256);
     for (uint32_t past = 512; past <= 32768; past *= 4) {
