@@ -2,9 +2,9 @@
  *
  * Items are made ready just before they are encoded, few at a time, and what they hold is freed
  * right after, so the memory of media depends on two constants and not on the request
- * (wrk_embed_impl.h). Files are
- * decoded one after the other; between two of them the channel and the clock are looked at. A
- * request's frame stays until its last file was decoded.
+ * (wrk_embed_impl.h). Files are decoded one after the other; between two of them, and while one is
+ * decoded, the channel and the clock are looked at and others have their turn. A request's frame
+ * stays until its last file was decoded.
  * Page: docs/media.md. Tests: tests/worker/test_wrk_engine_media.c
  */
 #include "wrk_embed_impl.h"
@@ -81,7 +81,8 @@ void wrk_embed_media_drop(struct wrk_engine *e, struct wrk_item *it)
 static enum rc picture(const struct wrk_engine *e, enum wrk_media_kind kind,
                        const Ipc__EmbedPart *p, struct mdl_media **out, struct rc_err *why)
 {
-    const struct wrk_image_limits limits = {.pixels = e->info->image_pixels};
+    const struct wrk_media_stop stop = {e->stop.ask, e->stop.user};
+    const struct wrk_image_limits limits = {.pixels = e->info->image_pixels, .stop = &stop};
     struct wrk_image img = {0};
     enum rc rc;
 
@@ -103,13 +104,14 @@ static enum rc picture(const struct wrk_engine *e, enum wrk_media_kind kind,
 static enum rc sound(const struct wrk_engine *e, enum wrk_media_kind kind, const Ipc__EmbedPart *p,
                      struct mdl_media **out, struct rc_err *why)
 {
+    const struct wrk_media_stop stop = {e->stop.ask, e->stop.user};
     struct wrk_sound snd = {0};
     enum rc rc;
 
     if (!e->info->can_embed_sound)
         return rc_fail(why, RC_UNSUPPORTED, "this model embeds no sounds");
     if ((rc = wrk_sound_decode(&snd, kind, p->data.data, p->data.len, e->info->sound_rate,
-                               e->info->sound_ms, why)) == RC_OK) {
+                               e->info->sound_ms, &stop, why)) == RC_OK) {
         const struct mdl_sound x = {.rate = snd.rate, .n = snd.n, .pcm = snd.pcm};
 
         rc = mdl_media_sound(e->o.mdl, &x, out, why);
@@ -160,6 +162,8 @@ static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__Embed
         if (e->stop.ask(e->stop.user))
             return rc_fail(why, RC_CANCELLED, "stopped");
         if ((rc = file(e, in->parts[i], m, stage, why)) != RC_OK) {
+            if (rc == RC_CANCELLED) /* the task's end, no fault of the file */
+                return rc;
             e->media.n_refused++;
             if (in->is_group)
                 rc_wrap(why, "part %zu", i);
@@ -246,10 +250,10 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
     struct wrk_embed *m = t->embed;
     struct wrk_item *it = m->media_order[m->media_read];
     const char *stage = WRK_STAGE_IMAGE;
-    uint64_t from = wrk_now_us();
+    uint64_t from = wrk_now_us(), others = e->others_us;
     enum rc rc = item(e, t, it, &stage, why);
 
-    e->media.us += wrk_now_us() - from;
+    e->media.us += wrk_now_us() - from - (e->others_us - others);
     if (rc == RC_OK) {
         it->ready = true;
         e->media.n_ready++;

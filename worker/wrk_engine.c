@@ -255,7 +255,7 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
     return wrk_decide_step(e, err);
 }
 
-/* Asked by the tokenizer: shall it stop? */
+/* Asked by the tokenizer and the decoders: shall they stop? */
 static bool look_around(void *user)
 {
     struct wrk_engine *e = user;
@@ -264,6 +264,7 @@ static bool look_around(void *user)
     if (e->preparing == NULL || now < e->look_us)
         return false;
     e->fatal = serve_others(e, &e->fatal_err);
+    e->others_us += wrk_now_us() - now;
     now = wrk_now_us();
     e->look_us = now + SLICE_US;
     return e->fatal != RC_OK || e->preparing_cancelled ||

@@ -123,10 +123,11 @@ struct wrk_engine {
 
     struct wrk_protos protos; /* of decisions */
 
-    /* while a text is tokenized: whose, when to look around next, what came of it */
+    /* while a text is tokenized or a file decoded: whose, when to look around next, how long the
+     * others had their turn (in all), what came of it */
     struct mdl_tok_stop stop;
     struct wrk_task *preparing;
-    uint64_t look_us;
+    uint64_t look_us, others_us;
     bool preparing_cancelled;
     enum rc fatal;
     struct rc_err fatal_err;

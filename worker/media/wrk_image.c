@@ -52,7 +52,7 @@ enum rc wrk_image_decode(struct wrk_image *out, enum wrk_media_kind kind, const 
         [WRK_MEDIA_WEBP] = wrk_image_webp,
         [WRK_MEDIA_GIF] = wrk_image_gif,
     };
-    struct wrk_image_limits l = {WRK_IMAGE_PIXELS_MAX, WRK_IMAGE_EDGE_MAX};
+    struct wrk_image_limits l = {.pixels = WRK_IMAGE_PIXELS_MAX, .edge = WRK_IMAGE_EDGE_MAX};
     struct wrk_image img = {0};
     enum rc rc;
 
@@ -62,6 +62,8 @@ enum rc wrk_image_decode(struct wrk_image *out, enum wrk_media_kind kind, const 
         l.pixels = limits->pixels;
     if (limits != NULL && limits->edge != 0 && limits->edge < l.edge)
         l.edge = limits->edge;
+    if (limits != NULL)
+        l.stop = limits->stop;
     if ((rc = decoders[kind](&img, data, n, &l, err)) == RC_OK)
         *out = img;
     else

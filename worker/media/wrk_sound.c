@@ -24,6 +24,7 @@ struct job {
     struct wrk_sound *out;
     size_t cap;
     uint32_t ms;
+    const struct wrk_media_stop *stop;
     float *raw, *mono; /* [PIECE, channels], [PIECE] */
 };
 
@@ -203,8 +204,11 @@ static enum rc decode(struct job *j, struct rc_err *err)
     enum rc rc;
 
     for (;;) {
-        sf_count_t got = sf_readf_float(j->file, j->raw, PIECE);
+        sf_count_t got;
 
+        if (wrk_media_stopped(j->stop))
+            return wrk_media_stop_error(err);
+        got = sf_readf_float(j->file, j->raw, PIECE);
         if (sf_error(j->file) != SF_ERR_NO_ERROR)
             return rc_fail(err, RC_INVALID, "broken sound after %llu frames: %s",
                            (unsigned long long)frames, sf_strerror(j->file));
@@ -270,10 +274,11 @@ static enum rc run(struct job *j, enum wrk_media_kind kind, uint32_t rate, struc
 }
 
 enum rc wrk_sound_decode(struct wrk_sound *out, enum wrk_media_kind kind, const uint8_t *data,
-                         size_t n, uint32_t rate, uint32_t ms, struct rc_err *err)
+                         size_t n, uint32_t rate, uint32_t ms, const struct wrk_media_stop *stop,
+                         struct rc_err *err)
 {
     struct wrk_sound snd = {0};
-    struct job j = {.in = {data, n, 0}, .out = &snd, .ms = ms};
+    struct job j = {.in = {data, n, 0}, .out = &snd, .ms = ms, .stop = stop};
     enum rc rc;
 
     if (!wrk_media_is_sound(kind))
