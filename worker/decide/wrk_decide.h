@@ -101,8 +101,5 @@ enum rc wrk_calibration_read(int root_fd, const char *id, const struct wrk_bindi
 enum rc wrk_calibration_parse(const char *text, size_t n_bytes, const char *id,
                               const struct wrk_binding *b, struct wrk_accept *out,
                               struct rc_err *err);
-bool wrk_calibration_id_ok(const char *id);
-/* 2 * n_bytes digits and a NUL. */
-void wrk_hex(const uint8_t *p, size_t n_bytes, char *out);
 
 #endif
