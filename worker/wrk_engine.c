@@ -111,6 +111,14 @@ enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_e
     return rc;
 }
 
+enum rc wrk_task_sent(struct wrk_engine *e, struct wrk_task *t, enum rc sent,
+                      const struct rc_err *why, struct rc_err *err)
+{
+    if (sent == RC_CLOSED || sent == RC_IO)
+        return rc_fail(err, sent, "%s", why->msg);
+    return wrk_task_end(e, t, sent == RC_OK ? NULL : why, err);
+}
+
 /* ------------------------------------------------------------------- arrival */
 
 static uint64_t deadline_of(const Ipc__Frame *f)
