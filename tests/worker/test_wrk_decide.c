@@ -15,6 +15,7 @@
 #include "worker/fake_mdl.h"
 #include "worker/engine_rig.h"
 #include "wrk_decide.h"
+#include "wrk_engine_impl.h"
 #include "wrk_protos.h"
 
 #define N_OF(a) (sizeof(a) / sizeof((a)[0]))
@@ -938,6 +939,37 @@ static void failures_name_the_text(void **state)
     rig_free(r);
 }
 
+static struct {
+    unsigned n, at;
+} stop;
+
+static bool ask_in_test(void *user)
+{
+    (void)user;
+    return ++stop.n == stop.at;
+}
+
+/* Asked before each question and in long texts. */
+static void wherever_it_is_stopped_nothing_stays(void **state)
+{
+    enum rc rc = RC_AGAIN;
+
+    (void)state;
+    for (stop.at = 1; rc != RC_OK; stop.at++) {
+        struct rig *r = rig_new();
+
+        stop.n = 0;
+        r->e->stop.ask = ask_in_test;
+        ask(r, 1, &(struct ask){.q = {&route, &twins}, .input = {"a"}});
+        run(r);
+        rc = r->a[1].rc;
+        assert_true(rc == RC_OK ? stop.at == 3 : rc == RC_DEADLINE);
+        assert_int_equal(r->stats.proto_sets, rc == RC_OK ? 2 : 0);
+        assert_int_equal(r->e->queued_bytes, 0);
+        rig_free(r);
+    }
+}
+
 static void an_artifact_of_the_models_folder_decides(void **state)
 {
     static const char dir[] = TEST_BUILD "/calibrations",
@@ -1012,6 +1044,7 @@ int main(void)
         cmocka_unit_test(alone_batched_and_cached_are_the_same),
         cmocka_unit_test(a_waiter_that_leaves_and_an_owner_that_leaves),
         cmocka_unit_test(failures_name_the_text),
+        cmocka_unit_test(wherever_it_is_stopped_nothing_stays),
         cmocka_unit_test(an_artifact_of_the_models_folder_decides),
         cmocka_unit_test(a_single_file_has_no_calibrations),
     };

@@ -215,6 +215,8 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
     for (uint32_t i = 0; i < d->n_questions; i++) {
         struct wrk_asked *a = &d->asked[i];
 
+        if (e->stop.ask(e->stop.user)) /* megabytes to hash, or an artifact of one to parse */
+            return rc_fail(why, RC_CANCELLED, "stopped");
         a->q = m->questions[i];
         a->first = WRK_NO_TEXT;
         wrk_set_hash(a->q, d->task_type, d->dim, a->hash);
