@@ -3,8 +3,8 @@
  * Items are made ready just before they are encoded, few at a time, and what they hold is freed
  * right after, so the memory of media depends on two constants and not on the request
  * (wrk_embed_impl.h). Files are decoded one after the other; between two of them, and while one is
- * decoded, the channel and the clock are looked at and others have their turn. A request's frame
- * stays until its last file was decoded.
+ * decoded, the channel and the clock are looked at and others have their turn. A file's bytes are
+ * freed when its item is ready, the request's frame with the last of them.
  * Page: docs/media.md. Tests: tests/worker/test_wrk_engine_media.c
  */
 #include "wrk_embed_impl.h"
@@ -245,6 +245,23 @@ struct wrk_task *wrk_embed_media_next(struct wrk_engine *e)
             return t;
 }
 
+/* An item's files are not needed any more; after the last item nothing of the frame is. */
+static void files_read(struct wrk_engine *e, struct wrk_task *t, const struct wrk_item *it)
+{
+    const Ipc__EmbedInput *in = t->frame->embed->inputs[it->idx];
+
+    for (size_t i = 0; i < in->n_parts; i++) {
+        ProtobufCBinaryData *d = &in->parts[i]->data;
+
+        e->queued_bytes -= d->len;
+        t->frame_bytes -= d->len;
+        free(d->data);
+        *d = (ProtobufCBinaryData){0};
+    }
+    if (++t->embed->media_read == t->embed->n_media_order)
+        wrk_task_drop_frame(e, t);
+}
+
 enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
 {
     struct wrk_embed *m = t->embed;
@@ -258,8 +275,7 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
         it->ready = true;
         e->media.n_ready++;
         e->media.ready_rows += it->n;
-        if (++m->media_read == m->n_media_order)
-            wrk_task_drop_frame(e, t);
+        files_read(e, t, it);
         return RC_OK;
     }
     wrk_embed_media_drop(e, it);
@@ -270,7 +286,6 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
         snprintf(why->what, sizeof(why->what), "%s", stage);
     if ((rc = wrk_embed_item_failed(m, it->idx, stage, why)) != RC_OK)
         return rc;
-    if (++m->media_read == m->n_media_order)
-        wrk_task_drop_frame(e, t);
+    files_read(e, t, it);
     return RC_OK;
 }

@@ -546,6 +546,7 @@ static void a_deadline_between_files_leaves_nothing(void **state)
 {
     struct rig r = rig_new_heard(seeing(), 64, listen_in_test, &ear);
     struct ask q = {.in = &good[5], .n = 1};
+    uint64_t bytes;
 
     (void)state;
     memset(&ear, 0, sizeof(ear));
@@ -559,8 +560,10 @@ static void a_deadline_between_files_leaves_nothing(void **state)
         nothing_is_live(&r);
     }
     embed(&r, 20, &(struct ask){.in = good, .n = N_GOOD}); /* freed with its files unread */
+    bytes = r.e->queued_bytes;
     step(&r);
     step(&r);
+    assert_true(r.e->queued_bytes + 2000 < bytes); /* but for those that were decoded */
     assert_int_equal(wrk_engine_cancel(r.e, 20, NULL), RC_OK);
     nothing_is_live(&r);
     embed(&r, 21, &(struct ask){.in = good, .n = N_GOOD}); /* and with the engine */
