@@ -4,7 +4,7 @@
  * centroid of its examples' vectors, each normalized first, or the vector of its description.
  * An input is asked by the cosine of its vector with each prototype. Here are the parts that
  * know no task and no channel; wrk_decide.c puts them together. Page: docs/decisions.md.
- * Source of the rules: http-api.md 2.5. Tests: tests/worker/test_wrk_decide.c
+ * Source of the rules: http-api.md 2.5. Tests: tests/worker/test_wrk_decide_rule.c
  */
 #ifndef INFERD_WRK_DECIDE_H
 #define INFERD_WRK_DECIDE_H

@@ -4,7 +4,7 @@
  * at once. An artifact is believed only if it is qualified and was made for exactly this: model,
  * renderer, task, dimensions, prototypes, labels in order, kind of question. Anything else is the
  * request's fault and is said in words. Landlock lets the worker read below its model alone;
- * O_NOFOLLOW keeps links out of it too. Tests: tests/worker/test_wrk_decide.c,
+ * O_NOFOLLOW keeps links out of it too. Tests: tests/worker/test_wrk_decide_rule.c,
  * tests/fuzz/fuzz_calibration.c
  */
 #include "wrk_decide.h"

@@ -2,7 +2,7 @@
  *
  * Must never change what it renders: numbers that people measured and thresholds they fitted
  * are bound to the renderer's name. Another rendering is another name.
- * Tests: tests/worker/test_wrk_decide.c
+ * Tests: tests/worker/test_wrk_decide_rule.c
  */
 #include "wrk_decide.h"
 
