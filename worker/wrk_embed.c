@@ -106,13 +106,10 @@ static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_er
         return rc;
     if (q->n_inputs == 0)
         return rc_fail_what(why, RC_INVALID, "input", "no input to embed");
-    if (q->n_inputs > WRK_EMBED_ITEMS_MAX) {
-        rc_fail_what(why, RC_TOO_LARGE, "input", "%zu inputs, at most %u", q->n_inputs,
-                     WRK_EMBED_ITEMS_MAX);
-        why->n = q->n_inputs;
-        why->limit = WRK_EMBED_ITEMS_MAX;
-        return RC_TOO_LARGE;
-    }
+    if (q->n_inputs > WRK_EMBED_ITEMS_MAX)
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%zu inputs, at most %u",
+                                     q->n_inputs, WRK_EMBED_ITEMS_MAX),
+                        q->n_inputs, WRK_EMBED_ITEMS_MAX, why);
     if ((t->embed = m = calloc(1, sizeof(*m))) == NULL)
         return rc_fail(why, RC_NOMEM, "embedding task");
     m->n = (uint32_t)q->n_inputs;
@@ -138,13 +135,10 @@ static enum rc read_tokens(struct wrk_engine *e, struct wrk_embed *m, const Ipc_
 
     if (n == 0)
         return rc_fail_what(why, RC_INVALID, "input", "a list of no tokens");
-    if (n > e->info->max_input_tokens && (!truncate || e->info->never_cuts)) {
-        rc_fail_what(why, RC_TOO_LARGE, "input", "%zu tokens, the model takes %u", n,
-                     e->info->max_input_tokens);
-        why->n = n;
-        why->limit = e->info->max_input_tokens;
-        return RC_TOO_LARGE;
-    }
+    if (n > e->info->max_input_tokens && (!truncate || e->info->never_cuts))
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%zu tokens, the model takes %u",
+                                     n, e->info->max_input_tokens),
+                        n, e->info->max_input_tokens, why);
     if (n > e->info->max_input_tokens) {
         n = e->info->max_input_tokens;
         *truncated = true;
@@ -193,13 +187,11 @@ enum rc wrk_embed_item_take(struct wrk_engine *e, struct wrk_embed *m, uint32_t 
 
     if (m->ids.n == from)
         return rc_fail_what(why, RC_INVALID, "input", "the input has no tokens");
-    if (m->ids.n - from > e->embed_rows) {
-        rc_fail_what(why, RC_LIMIT, "input", "%zu tokens, this worker's batch holds %u",
-                     m->ids.n - from, e->embed_rows);
-        why->n = m->ids.n - from;
-        why->limit = e->embed_rows;
-        return RC_LIMIT;
-    }
+    if (m->ids.n - from > e->embed_rows)
+        return rc_bound(rc_fail_what(why, RC_LIMIT, "input",
+                                     "%zu tokens, this worker's batch holds %u", m->ids.n - from,
+                                     e->embed_rows),
+                        m->ids.n - from, e->embed_rows, why);
     it->from = from;
     it->n = (uint32_t)(m->ids.n - from);
     return RC_OK;

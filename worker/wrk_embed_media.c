@@ -140,13 +140,6 @@ static enum rc file(const struct wrk_engine *e, const Ipc__EmbedPart *p, struct 
 
 /* ------------------------------------------------------------------- one item */
 
-static enum rc over(struct rc_err *why, uint64_t n, uint64_t limit)
-{
-    why->n = n;
-    why->limit = limit;
-    return why->code;
-}
-
 /* All files of an item, into it. */
 static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__EmbedInput *in,
                      const char **stage, struct rc_err *why)
@@ -177,17 +170,17 @@ static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__Embed
         if (it->run_stage[0] == 0)
             it->run_stage =
                 strcmp(*stage, WRK_STAGE_SOUND) == 0 ? WRK_STAGE_SOUND_RUN : WRK_STAGE_IMAGE_RUN;
-        if (rows > e->info->max_input_tokens) { /* before more of them are decoded */
-            rc_fail_what(why, RC_TOO_LARGE, "input", "%llu tokens and more, the model takes %u",
-                         (unsigned long long)rows, e->info->max_input_tokens);
-            return over(why, rows, e->info->max_input_tokens);
-        }
-        if (bytes > WRK_MEDIA_ITEM_BYTES) {
-            rc_fail_what(why, RC_LIMIT, "input",
-                         "files of one input take %llu bytes when decoded, at most %llu",
-                         (unsigned long long)bytes, WRK_MEDIA_ITEM_BYTES);
-            return over(why, bytes, WRK_MEDIA_ITEM_BYTES);
-        }
+        if (rows > e->info->max_input_tokens) /* before more of them are decoded */
+            return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input",
+                                         "%llu tokens and more, the model takes %u",
+                                         (unsigned long long)rows, e->info->max_input_tokens),
+                            rows, e->info->max_input_tokens, why);
+        if (bytes > WRK_MEDIA_ITEM_BYTES)
+            return rc_bound(
+                rc_fail_what(why, RC_LIMIT, "input",
+                             "files of one input take %llu bytes when decoded, at most %llu",
+                             (unsigned long long)bytes, WRK_MEDIA_ITEM_BYTES),
+                bytes, WRK_MEDIA_ITEM_BYTES, why);
     }
     it->n_media_rows = (uint32_t)rows;
     return RC_OK;

@@ -14,7 +14,7 @@
 #include "worker/decide_ask.h"
 #include "worker/fake_mdl.h"
 #include "worker/engine_rig.h"
-#include "wrk_engine_impl.h"
+#include "wrk_decide_impl.h"
 
 struct answer {
     enum rc rc; /* RC_AGAIN: none yet */
@@ -405,6 +405,35 @@ static void failures_name_the_text(void **state)
     rig_free(r);
 }
 
+/* Counted from the request, before anything is rendered. */
+static void the_work_of_a_request_is_bounded(void **state)
+{
+    Ipc__Decide d = IPC__DECIDE__INIT;
+    Ipc__DecideQuestion *q[IPC_DECIDE_QUESTIONS];
+    ProtobufCBinaryData in[IPC_DECIDE_INPUTS];
+    struct rc_err err = RC_ERR_INIT;
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(q); i++)
+        q[i] = question(&route); /* of four texts */
+    for (size_t i = 0; i < N_OF(in); i++)
+        in[i] = bytes("a");
+    d.questions = q;
+    d.inputs = in;
+    d.n_inputs = N_OF(in);
+    d.n_questions = 31; /* 31 * (128 + 4) = 4092 */
+    assert_int_equal(wrk_decide_check(&d, &err), RC_OK);
+    d.n_questions = 32;
+    assert_int_equal(wrk_decide_check(&d, &err), RC_TOO_LARGE);
+    assert_true(err.n == 4224 && err.limit == IPC_DECIDE_TEXTS);
+    d.n_questions = 1;
+    in[0].len = IPC_DECIDE_BYTES; /* only its length is looked at */
+    assert_int_equal(wrk_decide_check(&d, &err), RC_TOO_LARGE);
+    assert_true(err.n > IPC_DECIDE_BYTES && err.limit == IPC_DECIDE_BYTES);
+    d.n_inputs = IPC_DECIDE_INPUTS + 1;
+    assert_int_equal(wrk_decide_check(&d, &err), RC_INVALID);
+}
+
 static struct {
     unsigned n, at;
 } stop;
@@ -483,6 +512,7 @@ int main(void)
         cmocka_unit_test(alone_batched_and_cached_are_the_same),
         cmocka_unit_test(a_waiter_that_leaves_and_an_owner_that_leaves),
         cmocka_unit_test(failures_name_the_text),
+        cmocka_unit_test(the_work_of_a_request_is_bounded),
         cmocka_unit_test(wherever_it_is_stopped_nothing_stays),
         cmocka_unit_test(an_artifact_of_the_models_folder_decides),
     };

@@ -127,11 +127,9 @@ enum rc wrk_image_jpeg(struct wrk_image *out, const uint8_t *data, size_t n,
     if (setjmp(j->back) == 0) {
         rc = decode(j, data, n, limits, err);
     } else if (j->too_many_scans) {
-        rc = rc_fail(err, RC_TOO_LARGE, "a JPEG of more than %u scans", WRK_IMAGE_SCANS_MAX);
-        if (err != NULL) {
-            err->n = WRK_IMAGE_SCANS_MAX + 1;
-            err->limit = WRK_IMAGE_SCANS_MAX;
-        }
+        rc = rc_bound(
+            rc_fail(err, RC_TOO_LARGE, "a JPEG of more than %u scans", WRK_IMAGE_SCANS_MAX),
+            WRK_IMAGE_SCANS_MAX + 1, WRK_IMAGE_SCANS_MAX, err);
     } else if (j->stopped) {
         rc = wrk_media_stop_error(err);
     } else {

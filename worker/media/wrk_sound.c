@@ -105,13 +105,9 @@ static bool is_taken(enum wrk_media_kind kind, int format)
 
 static enum rc too_long(uint64_t ms, uint32_t limit, struct rc_err *err)
 {
-    rc_fail(err, RC_TOO_LARGE, "a sound of %.3f s, at most %.3f s", (double)ms / 1000,
-            (double)limit / 1000);
-    if (err != NULL) {
-        err->n = ms;
-        err->limit = limit;
-    }
-    return RC_TOO_LARGE;
+    return rc_bound(rc_fail(err, RC_TOO_LARGE, "a sound of %.3f s, at most %.3f s",
+                            (double)ms / 1000, (double)limit / 1000),
+                    ms, limit, err);
 }
 
 /* Milliseconds of so many frames, rounded up: 30 s and one frame are more than 30 s. */
