@@ -96,6 +96,15 @@ enum rc rc_fail_what(struct rc_err *err, enum rc code, const char *what,
     return code;
 }
 
+enum rc rc_bound(enum rc code, uint64_t n, uint64_t limit, struct rc_err *err)
+{
+    if (err) {
+        err->n = n;
+        err->limit = limit;
+    }
+    return code;
+}
+
 void rc_wrap(struct rc_err *err, const char *fmt, ...)
 {
     char prefix[sizeof(err->msg)], old[sizeof(err->msg)];

@@ -75,6 +75,9 @@ enum rc rc_fail(struct rc_err *err, enum rc code, const char *fmt, ...)
 enum rc rc_fail_what(struct rc_err *err, enum rc code, const char *what,
                      const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Adds the numbers of a bound that was broken to what rc_fail or rc_fail_what, in the place of
+ * code, has just filled. Returns code. */
+enum rc rc_bound(enum rc code, uint64_t n, uint64_t limit, struct rc_err *err);
 /* Puts "prefix: " in front of the message. err may be NULL. */
 void rc_wrap(struct rc_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

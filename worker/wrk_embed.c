@@ -82,29 +82,34 @@ uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx)
 
 /* ------------------------------------------------------------------ preparing */
 
+enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32_t dim,
+                        struct rc_err *why)
+{
+    const char *have = e->info->identity;
+
+    if (!e->info->can_embed)
+        return rc_fail_what(why, RC_UNSUPPORTED, "model", "this model makes no embeddings");
+    if (identity[0] != '\0' && strcmp(identity, have) != 0)
+        return rc_fail_what(why, RC_CONFLICT, "model_identity",
+                            "the request is for model identity '%.64s', loaded is '%.64s'",
+                            identity, have);
+    return dim != 0 ? mdl_dims_check(e->o.mdl, dim, why) : RC_OK;
+}
+
 static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
 {
     const Ipc__Embed *q = t->frame->embed;
     struct wrk_embed *m;
     enum rc rc;
 
-    if (!e->info->can_embed)
-        return rc_fail_what(why, RC_UNSUPPORTED, "model", "this model makes no embeddings");
+    if ((rc = wrk_embed_asked(e, q->model_identity, q->dimensions, why)) != RC_OK)
+        return rc;
     if (q->n_inputs == 0)
         return rc_fail_what(why, RC_INVALID, "input", "no input to embed");
-    if (q->n_inputs > WRK_EMBED_ITEMS_MAX) {
-        rc_fail_what(why, RC_TOO_LARGE, "input", "%zu inputs, at most %u", q->n_inputs,
-                     WRK_EMBED_ITEMS_MAX);
-        why->n = q->n_inputs;
-        why->limit = WRK_EMBED_ITEMS_MAX;
-        return RC_TOO_LARGE;
-    }
-    if (q->model_identity[0] != 0 && strcmp(q->model_identity, e->info->identity) != 0)
-        return rc_fail_what(why, RC_CONFLICT, "model_identity",
-                            "the request is for model identity '%.64s', loaded is '%s'",
-                            q->model_identity, e->info->identity);
-    if (q->dimensions != 0 && (rc = mdl_dims_check(e->o.mdl, q->dimensions, why)) != RC_OK)
-        return rc;
+    if (q->n_inputs > WRK_EMBED_ITEMS_MAX)
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%zu inputs, at most %u",
+                                     q->n_inputs, WRK_EMBED_ITEMS_MAX),
+                        q->n_inputs, WRK_EMBED_ITEMS_MAX, why);
     if ((t->embed = m = calloc(1, sizeof(*m))) == NULL)
         return rc_fail(why, RC_NOMEM, "embedding task");
     m->n = (uint32_t)q->n_inputs;
@@ -130,13 +135,10 @@ static enum rc read_tokens(struct wrk_engine *e, struct wrk_embed *m, const Ipc_
 
     if (n == 0)
         return rc_fail_what(why, RC_INVALID, "input", "a list of no tokens");
-    if (n > e->info->max_input_tokens && (!truncate || e->info->never_cuts)) {
-        rc_fail_what(why, RC_TOO_LARGE, "input", "%zu tokens, the model takes %u", n,
-                     e->info->max_input_tokens);
-        why->n = n;
-        why->limit = e->info->max_input_tokens;
-        return RC_TOO_LARGE;
-    }
+    if (n > e->info->max_input_tokens && (!truncate || e->info->never_cuts))
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%zu tokens, the model takes %u",
+                                     n, e->info->max_input_tokens),
+                        n, e->info->max_input_tokens, why);
     if (n > e->info->max_input_tokens) {
         n = e->info->max_input_tokens;
         *truncated = true;
@@ -185,13 +187,11 @@ enum rc wrk_embed_item_take(struct wrk_engine *e, struct wrk_embed *m, uint32_t 
 
     if (m->ids.n == from)
         return rc_fail_what(why, RC_INVALID, "input", "the input has no tokens");
-    if (m->ids.n - from > e->embed_rows) {
-        rc_fail_what(why, RC_LIMIT, "input", "%zu tokens, this worker's batch holds %u",
-                     m->ids.n - from, e->embed_rows);
-        why->n = m->ids.n - from;
-        why->limit = e->embed_rows;
-        return RC_LIMIT;
-    }
+    if (m->ids.n - from > e->embed_rows)
+        return rc_bound(rc_fail_what(why, RC_LIMIT, "input",
+                                     "%zu tokens, this worker's batch holds %u", m->ids.n - from,
+                                     e->embed_rows),
+                        m->ids.n - from, e->embed_rows, why);
     it->from = from;
     it->n = (uint32_t)(m->ids.n - from);
     return RC_OK;
@@ -353,13 +353,15 @@ static bool store(const float *v, uint32_t full, float *out, uint32_t dim)
     return true;
 }
 
-/* Ends complete tasks, and those marked as failed by pick.item == NULL. */
+/* Ends complete Embed tasks; complete rounds of Decide tasks are theirs. */
 static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
 {
     struct wrk_task *next;
     enum rc rc;
 
     for (struct wrk_task *t = e->tasks; t != NULL; t = next) {
+        struct rc_err why = RC_ERR_INIT;
+
         next = t->next;
         if (!waits(e, t) || t->embed->n_done < t->embed->n)
             continue;
@@ -367,15 +369,8 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
             wrk_decide_embedded(e, t);
             continue;
         }
-        rc = wrk_embed_send(e, t, err);
-        if (rc == RC_TOO_LARGE) {
-            struct rc_err why = *err;
-
-            rc = wrk_task_end(e, t, &why, err);
-        } else if (rc == RC_OK) {
-            rc = wrk_task_end(e, t, NULL, err);
-        }
-        if (rc != RC_OK)
+        rc = wrk_embed_send(e, t, &why);
+        if ((rc = wrk_task_sent(e, t, rc, &why, err)) != RC_OK)
             return rc;
     }
     return RC_OK;

@@ -2,9 +2,9 @@
  *
  * Items are made ready just before they are encoded, few at a time, and what they hold is freed
  * right after, so the memory of media depends on two constants and not on the request
- * (wrk_embed_impl.h). Files are
- * decoded one after the other; between two of them the channel and the clock are looked at. A
- * request's frame stays until its last file was decoded.
+ * (wrk_embed_impl.h). Files are decoded one after the other; between two of them, and while one is
+ * decoded, the channel and the clock are looked at and others have their turn. A file's bytes are
+ * freed when its item is ready, the request's frame with the last of them.
  * Page: docs/media.md. Tests: tests/worker/test_wrk_engine_media.c
  */
 #include "wrk_embed_impl.h"
@@ -81,7 +81,8 @@ void wrk_embed_media_drop(struct wrk_engine *e, struct wrk_item *it)
 static enum rc picture(const struct wrk_engine *e, enum wrk_media_kind kind,
                        const Ipc__EmbedPart *p, struct mdl_media **out, struct rc_err *why)
 {
-    const struct wrk_image_limits limits = {.pixels = e->info->image_pixels};
+    const struct wrk_media_stop stop = {e->stop.ask, e->stop.user};
+    const struct wrk_image_limits limits = {.pixels = e->info->image_pixels, .stop = &stop};
     struct wrk_image img = {0};
     enum rc rc;
 
@@ -103,13 +104,14 @@ static enum rc picture(const struct wrk_engine *e, enum wrk_media_kind kind,
 static enum rc sound(const struct wrk_engine *e, enum wrk_media_kind kind, const Ipc__EmbedPart *p,
                      struct mdl_media **out, struct rc_err *why)
 {
+    const struct wrk_media_stop stop = {e->stop.ask, e->stop.user};
     struct wrk_sound snd = {0};
     enum rc rc;
 
     if (!e->info->can_embed_sound)
         return rc_fail(why, RC_UNSUPPORTED, "this model embeds no sounds");
     if ((rc = wrk_sound_decode(&snd, kind, p->data.data, p->data.len, e->info->sound_rate,
-                               e->info->sound_ms, why)) == RC_OK) {
+                               e->info->sound_ms, &stop, why)) == RC_OK) {
         const struct mdl_sound x = {.rate = snd.rate, .n = snd.n, .pcm = snd.pcm};
 
         rc = mdl_media_sound(e->o.mdl, &x, out, why);
@@ -138,13 +140,6 @@ static enum rc file(const struct wrk_engine *e, const Ipc__EmbedPart *p, struct 
 
 /* ------------------------------------------------------------------- one item */
 
-static enum rc over(struct rc_err *why, uint64_t n, uint64_t limit)
-{
-    why->n = n;
-    why->limit = limit;
-    return why->code;
-}
-
 /* All files of an item, into it. */
 static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__EmbedInput *in,
                      const char **stage, struct rc_err *why)
@@ -160,6 +155,8 @@ static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__Embed
         if (e->stop.ask(e->stop.user))
             return rc_fail(why, RC_CANCELLED, "stopped");
         if ((rc = file(e, in->parts[i], m, stage, why)) != RC_OK) {
+            if (rc == RC_CANCELLED) /* the task's end, no fault of the file */
+                return rc;
             e->media.n_refused++;
             if (in->is_group)
                 rc_wrap(why, "part %zu", i);
@@ -173,17 +170,17 @@ static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__Embed
         if (it->run_stage[0] == 0)
             it->run_stage =
                 strcmp(*stage, WRK_STAGE_SOUND) == 0 ? WRK_STAGE_SOUND_RUN : WRK_STAGE_IMAGE_RUN;
-        if (rows > e->info->max_input_tokens) { /* before more of them are decoded */
-            rc_fail_what(why, RC_TOO_LARGE, "input", "%llu tokens and more, the model takes %u",
-                         (unsigned long long)rows, e->info->max_input_tokens);
-            return over(why, rows, e->info->max_input_tokens);
-        }
-        if (bytes > WRK_MEDIA_ITEM_BYTES) {
-            rc_fail_what(why, RC_LIMIT, "input",
-                         "files of one input take %llu bytes when decoded, at most %llu",
-                         (unsigned long long)bytes, WRK_MEDIA_ITEM_BYTES);
-            return over(why, bytes, WRK_MEDIA_ITEM_BYTES);
-        }
+        if (rows > e->info->max_input_tokens) /* before more of them are decoded */
+            return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input",
+                                         "%llu tokens and more, the model takes %u",
+                                         (unsigned long long)rows, e->info->max_input_tokens),
+                            rows, e->info->max_input_tokens, why);
+        if (bytes > WRK_MEDIA_ITEM_BYTES)
+            return rc_bound(
+                rc_fail_what(why, RC_LIMIT, "input",
+                             "files of one input take %llu bytes when decoded, at most %llu",
+                             (unsigned long long)bytes, WRK_MEDIA_ITEM_BYTES),
+                bytes, WRK_MEDIA_ITEM_BYTES, why);
     }
     it->n_media_rows = (uint32_t)rows;
     return RC_OK;
@@ -241,21 +238,37 @@ struct wrk_task *wrk_embed_media_next(struct wrk_engine *e)
             return t;
 }
 
+/* An item's files are not needed any more; after the last item nothing of the frame is. */
+static void files_read(struct wrk_engine *e, struct wrk_task *t, const struct wrk_item *it)
+{
+    const Ipc__EmbedInput *in = t->frame->embed->inputs[it->idx];
+
+    for (size_t i = 0; i < in->n_parts; i++) {
+        ProtobufCBinaryData *d = &in->parts[i]->data;
+
+        e->queued_bytes -= d->len;
+        t->frame_bytes -= d->len;
+        free(d->data);
+        *d = (ProtobufCBinaryData){0};
+    }
+    if (++t->embed->media_read == t->embed->n_media_order)
+        wrk_task_drop_frame(e, t);
+}
+
 enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
 {
     struct wrk_embed *m = t->embed;
     struct wrk_item *it = m->media_order[m->media_read];
     const char *stage = WRK_STAGE_IMAGE;
-    uint64_t from = wrk_now_us();
+    uint64_t from = wrk_now_us(), others = e->others_us;
     enum rc rc = item(e, t, it, &stage, why);
 
-    e->media.us += wrk_now_us() - from;
+    e->media.us += wrk_now_us() - from - (e->others_us - others);
     if (rc == RC_OK) {
         it->ready = true;
         e->media.n_ready++;
         e->media.ready_rows += it->n;
-        if (++m->media_read == m->n_media_order)
-            wrk_task_drop_frame(e, t);
+        files_read(e, t, it);
         return RC_OK;
     }
     wrk_embed_media_drop(e, it);
@@ -266,7 +279,6 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
         snprintf(why->what, sizeof(why->what), "%s", stage);
     if ((rc = wrk_embed_item_failed(m, it->idx, stage, why)) != RC_OK)
         return rc;
-    if (++m->media_read == m->n_media_order)
-        wrk_task_drop_frame(e, t);
+    files_read(e, t, it);
     return RC_OK;
 }

@@ -111,6 +111,14 @@ enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_e
     return rc;
 }
 
+enum rc wrk_task_sent(struct wrk_engine *e, struct wrk_task *t, enum rc sent,
+                      const struct rc_err *why, struct rc_err *err)
+{
+    if (sent == RC_CLOSED || sent == RC_IO)
+        return rc_fail(err, sent, "%s", why->msg);
+    return wrk_task_end(e, t, sent == RC_OK ? NULL : why, err);
+}
+
 /* ------------------------------------------------------------------- arrival */
 
 static uint64_t deadline_of(const Ipc__Frame *f)
@@ -255,7 +263,7 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
     return wrk_decide_step(e, err);
 }
 
-/* Asked by the tokenizer: shall it stop? */
+/* Asked by the tokenizer and the decoders: shall they stop? */
 static bool look_around(void *user)
 {
     struct wrk_engine *e = user;
@@ -264,6 +272,7 @@ static bool look_around(void *user)
     if (e->preparing == NULL || now < e->look_us)
         return false;
     e->fatal = serve_others(e, &e->fatal_err);
+    e->others_us += wrk_now_us() - now;
     now = wrk_now_us();
     e->look_us = now + SLICE_US;
     return e->fatal != RC_OK || e->preparing_cancelled ||

@@ -123,10 +123,11 @@ struct wrk_engine {
 
     struct wrk_protos protos; /* of decisions */
 
-    /* while a text is tokenized: whose, when to look around next, what came of it */
+    /* while a text is tokenized or a file decoded: whose, when to look around next, how long the
+     * others had their turn (in all), what came of it */
     struct mdl_tok_stop stop;
     struct wrk_task *preparing;
-    uint64_t look_us;
+    uint64_t look_us, others_us;
     bool preparing_cancelled;
     enum rc fatal;
     struct rc_err fatal_err;
@@ -144,6 +145,9 @@ static inline uint32_t wrk_least(uint32_t a, uint32_t b)
 /* Ends a task: why NULL = its last frame was sent already. Frees it. */
 enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_err *why,
                      struct rc_err *err);
+/* Ends a task whose last frame was sent or, as why says, could not be made. Errors: the channel's. */
+enum rc wrk_task_sent(struct wrk_engine *e, struct wrk_task *t, enum rc sent,
+                      const struct rc_err *why, struct rc_err *err);
 /* The frame is no longer needed. */
 void wrk_task_drop_frame(struct wrk_engine *e, struct wrk_task *t);
 
@@ -204,6 +208,10 @@ enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, str
 /* --- wrk_embed.c */
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);
 void wrk_embed_deinit(struct wrk_engine *e);
+/* What a request says of the model, against the model: vectors at all, identity ("" = any),
+ * dimensions (0 = its own). */
+enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32_t dim,
+                        struct rc_err *why);
 /* Continues preparing an Embed task for at most about `budget` bytes of text (0 =
  * done for this step). Sets t->prepared. Errors: the task's. */
 enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,

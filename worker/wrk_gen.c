@@ -160,13 +160,9 @@ static enum rc chat_prompt(struct wrk_gen *g, const Ipc__Generate *m, const stru
 
 static enum rc too_long(size_t n, size_t limit, struct rc_err *err)
 {
-    rc_fail_what(err, RC_TOO_LARGE, "prompt", "the prompt has %zu tokens, at most %zu fit", n,
-                 limit);
-    if (err != NULL) {
-        err->n = n;
-        err->limit = limit;
-    }
-    return RC_TOO_LARGE;
+    return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "prompt",
+                                 "the prompt has %zu tokens, at most %zu fit", n, limit),
+                    n, limit, err);
 }
 
 static enum rc token_prompt(struct wrk_gen *g, const Ipc__Generate *m, uint32_t n_vocab,

@@ -88,11 +88,8 @@ enum rc wrk_pages_check(const struct wrk_pages *p, uint32_t n_tokens, struct rc_
                      "%u tokens need %u pages of %u tokens in the KV cache, it has %u: lower "
                      "max_tokens or give the model more KV memory",
                      n_tokens, need, p->page_tokens, p->cls[c].n_pages);
-        if (err != NULL) {
-            err->n = need * p->cls[c].page_bytes;
-            err->limit = p->cls[c].n_pages * p->cls[c].page_bytes;
-        }
-        return RC_LIMIT;
+        return rc_bound(RC_LIMIT, need * p->cls[c].page_bytes,
+                        p->cls[c].n_pages * p->cls[c].page_bytes, err);
     }
     return RC_OK;
 }

@@ -10,8 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wrk_sound snd = {0};
     struct rc_err err = RC_ERR_INIT;
 
-    if (wrk_sound_decode(&snd, wrk_media_sniff(data, size, NULL), data, size, 16000, 1000, &err) !=
-        RC_OK) {
+    if (wrk_sound_decode(&snd, wrk_media_sniff(data, size, NULL), data, size, 16000, 1000, NULL,
+                         &err) != RC_OK) {
         if (snd.pcm != NULL || err.msg[0] == 0)
             abort();
         return 0;

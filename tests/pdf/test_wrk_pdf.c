@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -155,12 +156,10 @@ static void bad_documents_are_refused(void **state)
     free(locked);
 }
 
-/* Runs the program: what it wrote, at most cap bytes. */
-static size_t program(const char *in, size_t n_in, uint8_t *out, size_t cap, int *status)
+/* Starts the program on a document; *out_fd: what it writes. */
+static pid_t start(const char *in, size_t n_in, int *out_fd)
 {
     int a[2], b[2];
-    size_t n = 0;
-    ssize_t k;
     pid_t pid;
 
     assert_int_equal(pipe(a), 0);
@@ -175,11 +174,23 @@ static size_t program(const char *in, size_t n_in, uint8_t *out, size_t cap, int
     }
     close(a[0]);
     close(b[1]);
-    assert_int_equal(write(a[1], in, n_in), n_in); /* below a pipe's room */
+    assert_int_equal(write(a[1], in, n_in), n_in);
     close(a[1]);
-    while (n < cap && (k = read(b[0], out + n, cap - n)) > 0)
+    *out_fd = b[0];
+    return pid;
+}
+
+/* Runs the program: what it wrote, at most cap bytes. */
+static size_t program(const char *in, size_t n_in, uint8_t *out, size_t cap, int *status)
+{
+    size_t n = 0;
+    ssize_t k;
+    int fd = -1;
+    pid_t pid = start(in, n_in, &fd);
+
+    while (n < cap && (k = read(fd, out + n, cap - n)) > 0)
         n += (size_t)k;
-    close(b[0]);
+    close(fd);
     waitpid(pid, status, 0);
     return n;
 }
@@ -222,6 +233,33 @@ static void the_program_writes_pages_and_a_last_word(void **state)
     free(s);
 }
 
+/* Its limits, read from outside while it waits with more pages than the pipe holds. That the kernel
+ * keeps them is the kernel's. */
+static void the_program_has_a_minute_and_a_gigabyte(void **state)
+{
+    char *s = pdf_of(small, 512, square);
+    struct rlimit cpu = {0}, memory = {0};
+    uint8_t first;
+    int fd = -1, status = 0;
+    pid_t pid = start(s, strlen(s), &fd);
+
+    (void)state;
+    assert_int_equal(read(fd, &first, 1), 1); /* it is past its sandbox */
+    assert_int_equal(prlimit(pid, RLIMIT_CPU, NULL, &cpu), 0);
+    assert_int_equal(prlimit(pid, RLIMIT_AS, NULL, &memory), 0);
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* and they were those of its life */
+    close(fd);
+    waitpid(pid, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1); /* nobody takes the pages */
+    assert_int_equal(cpu.rlim_cur, 60);
+    assert_int_equal(cpu.rlim_max, 60);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* terabytes of shadow */
+    assert_int_equal(memory.rlim_cur, 1 << 30);
+    assert_int_equal(memory.rlim_max, 1 << 30);
+#endif
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +267,7 @@ int main(void)
         cmocka_unit_test(large_pages_are_rendered_smaller),
         cmocka_unit_test(bad_documents_are_refused),
         cmocka_unit_test(the_program_writes_pages_and_a_last_word),
+        cmocka_unit_test(the_program_has_a_minute_and_a_gigabyte),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,10 @@ static void fail_fills_and_returns(void **s)
     assert_int_equal(rc_fail(NULL, RC_IO, "unused"), RC_IO);
     assert_int_equal(rc_fail_what(&e, RC_INVALID, "top_p", "no"), RC_INVALID);
     assert_string_equal(e.what, "top_p");
+    assert_int_equal(rc_bound(rc_fail(&e, RC_LIMIT, "9 of 8"), 9, 8, &e), RC_LIMIT);
+    assert_true(e.code == RC_LIMIT && e.n == 9 && e.limit == 8);
+    assert_int_equal(rc_bound(RC_TOO_LARGE, 2, 1, NULL), RC_TOO_LARGE);
+    assert_int_equal(rc_fail_what(&e, RC_INVALID, "top_p", "no"), RC_INVALID);
     rc_wrap(&e, "field %s", "a");
     assert_string_equal(e.msg, "field a: no");
     rc_wrap(NULL, "nothing happens");

@@ -332,9 +332,10 @@ static int decodes_media(void)
         enum wrk_media_kind kind = wrk_media_sniff(d, media_file[i].n, NULL);
         struct wrk_image img = {0};
         struct wrk_sound snd = {0};
-        enum rc rc = wrk_media_is_sound(kind)
-                         ? wrk_sound_decode(&snd, kind, d, media_file[i].n, 16000, 30000, NULL)
-                         : wrk_image_decode(&img, kind, d, media_file[i].n, NULL, NULL);
+        enum rc rc =
+            wrk_media_is_sound(kind)
+                ? wrk_sound_decode(&snd, kind, d, media_file[i].n, 16000, 30000, NULL, NULL)
+                : wrk_image_decode(&img, kind, d, media_file[i].n, NULL, NULL);
 
         wrk_image_deinit(&img);
         wrk_sound_deinit(&snd);

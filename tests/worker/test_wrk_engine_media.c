@@ -143,7 +143,7 @@ static void vector_of(const struct input *x, float *v)
         b = bytes_of(strchr(s, ' ') + 1);
         if (strncmp(s, "@audio", 6) == 0)
             assert_int_equal(wrk_sound_decode(&snd, wrk_media_sniff(b.data, b.len, NULL), b.data,
-                                              b.len, 16000, 30000, NULL),
+                                              b.len, 16000, 30000, NULL, NULL),
                              RC_OK);
         else
             assert_int_equal(wrk_image_decode(&img, wrk_media_sniff(b.data, b.len, NULL), b.data,
@@ -546,6 +546,7 @@ static void a_deadline_between_files_leaves_nothing(void **state)
 {
     struct rig r = rig_new_heard(seeing(), 64, listen_in_test, &ear);
     struct ask q = {.in = &good[5], .n = 1};
+    uint64_t bytes;
 
     (void)state;
     memset(&ear, 0, sizeof(ear));
@@ -559,12 +560,71 @@ static void a_deadline_between_files_leaves_nothing(void **state)
         nothing_is_live(&r);
     }
     embed(&r, 20, &(struct ask){.in = good, .n = N_GOOD}); /* freed with its files unread */
+    bytes = r.e->queued_bytes;
     step(&r);
     step(&r);
+    assert_true(r.e->queued_bytes + 2000 < bytes); /* but for those that were decoded */
     assert_int_equal(wrk_engine_cancel(r.e, 20, NULL), RC_OK);
     nothing_is_live(&r);
     embed(&r, 21, &(struct ask){.in = good, .n = N_GOOD}); /* and with the engine */
     step(&r);
+    rig_free(&r);
+}
+
+/* 30 s of 8 channels at 96,000 samples a second: longer to decode than two looks around are apart.
+ */
+static Ipc__EmbedPart long_sound(void)
+{
+    enum { RATE = 96000, CHANNELS = 8, SAMPLES = 30 * RATE * CHANNELS };
+    Ipc__EmbedPart p = IPC__EMBED_PART__INIT;
+    uint32_t u32[] = {RATE, RATE * CHANNELS}, n = SAMPLES, size = 36 + SAMPLES, fmt = 16;
+    uint16_t head[] = {1, CHANNELS}, tail[] = {CHANNELS, 8};
+    uint8_t *d = malloc(44 + SAMPLES);
+
+    memcpy(d, "RIFF....WAVEfmt ", 16);
+    memcpy(d + 4, &size, 4);
+    memcpy(d + 16, &fmt, 4);
+    memcpy(d + 20, head, 4);
+    memcpy(d + 24, u32, 8);
+    memcpy(d + 32, tail, 4);
+    memcpy(d + 36, "data", 4);
+    memcpy(d + 40, &n, 4);
+    memset(d + 44, 128, SAMPLES);
+    p.is_media = true;
+    p.mime = (char *)"audio/wav";
+    p.data = (ProtobufCBinaryData){44 + SAMPLES, d};
+    return p;
+}
+
+static void a_cancel_ends_a_file(void **state)
+{
+    struct rig r = rig_new_heard(seeing(), 64, listen_in_test, &ear);
+    Ipc__EmbedPart part = long_sound(), *part_ptr = &part;
+    Ipc__EmbedInput in = IPC__EMBED_INPUT__INIT, *ptr = &in;
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Embed m = IPC__EMBED__INIT;
+
+    (void)state;
+    memset(&ear, 0, sizeof(ear));
+    ear.r = &r;
+    ear.at = 1;
+    ear.cancel = 1;
+    in.parts = &part_ptr;
+    in.n_parts = 1;
+    m.inputs = &ptr;
+    m.n_inputs = 1;
+    f.body_case = IPC__FRAME__BODY_EMBED;
+    f.embed = &m;
+    for (f.task = 1; f.task <= 2; f.task++) { /* the second is not cancelled */
+        assert_int_equal(submit(&r, &f), RC_OK);
+        run(&r);
+        assert_int_equal(r.a[f.task].ended, 1);
+        assert_int_equal(r.a[f.task].rc, f.task == 1 ? RC_CANCELLED : RC_OK);
+        assert_int_equal(r.e->media.n_decoded, f.task - 1);
+        assert_int_equal(r.e->media.n_refused, 0);
+        nothing_is_live(&r);
+    }
+    free(part.data.data);
     rig_free(&r);
 }
 
@@ -579,6 +639,7 @@ int main(void)
         cmocka_unit_test(a_model_is_asked_for_what_it_can),
         cmocka_unit_test(failures_of_a_pass),
         cmocka_unit_test(a_cancel_ends_a_pass_and_no_one_else),
+        cmocka_unit_test(a_cancel_ends_a_file),
         cmocka_unit_test(a_deadline_between_files_leaves_nothing),
     };
 

@@ -111,7 +111,7 @@ static void sounds_are_those_of_soundfile(void **state)
 
         snprintf(name, sizeof(name), "%s.f32", rows[r].name);
         want = load(name);
-        if (wrk_sound_decode(&snd, kind, f.data, f.n, 16000, 30000, &err) != RC_OK)
+        if (wrk_sound_decode(&snd, kind, f.data, f.n, 16000, 30000, NULL, &err) != RC_OK)
             fail_msg("%s: %s", rows[r].name, err.msg);
         assert_int_equal(snd.rate, 16000);
         if (snd.n != want.n / sizeof(float))
@@ -124,7 +124,8 @@ static void sounds_are_those_of_soundfile(void **state)
         if (!(worst <= rows[r].tolerance))
             fail_msg("%s: off by %g", rows[r].name, (double)worst);
         /* and the same bits each time */
-        assert_int_equal(wrk_sound_decode(&again, kind, f.data, f.n, 16000, 30000, NULL), RC_OK);
+        assert_int_equal(wrk_sound_decode(&again, kind, f.data, f.n, 16000, 30000, NULL, NULL),
+                         RC_OK);
         assert_int_equal(again.n, snd.n);
         assert_memory_equal(again.pcm, snd.pcm, snd.n * sizeof(float));
         wrk_sound_deinit(&snd);
@@ -428,7 +429,7 @@ static void refused(const struct file *f, enum wrk_media_kind kind, enum rc rc, 
     struct wrk_sound snd = {0};
     struct rc_err err = RC_ERR_INIT;
 
-    if (wrk_sound_decode(&snd, kind, exact, f->n, 16000, 30000, &err) != rc ||
+    if (wrk_sound_decode(&snd, kind, exact, f->n, 16000, 30000, NULL, &err) != rc ||
         strstr(err.msg, says) == NULL)
         fail_msg("%s: '%s', expected '%s'", rc_name(err.code), err.msg, says);
     assert_null(snd.pcm);
@@ -511,7 +512,7 @@ static void thirty_seconds_and_no_more(void **state)
             wav(rows[i].rate, rows[i].n_ch, x, rows[i].frames * rows[i].n_ch, rows[i].bytes);
         struct wrk_sound snd = {0};
         struct rc_err err = RC_ERR_INIT;
-        enum rc rc = wrk_sound_decode(&snd, WRK_MEDIA_WAV, f.data, f.n, 16000, 30000, &err);
+        enum rc rc = wrk_sound_decode(&snd, WRK_MEDIA_WAV, f.data, f.n, 16000, 30000, NULL, &err);
 
         if (rc != (rows[i].fits ? RC_OK : RC_TOO_LARGE))
             fail_msg("row %zu: %s", i, err.msg);
@@ -521,6 +522,66 @@ static void thirty_seconds_and_no_more(void **state)
             assert_int_equal(err.limit, 30000);
         wrk_sound_deinit(&snd);
         free(x);
+        free(f.data);
+    }
+}
+
+struct asked {
+    unsigned n, stop_at; /* 0: never */
+};
+
+static bool ask(void *user)
+{
+    struct asked *a = user;
+
+    return ++a->n == a->stop_at;
+}
+
+static enum rc decode_asked(const struct file *f, struct asked *a, struct rc_err *err)
+{
+    enum wrk_media_kind kind = wrk_media_sniff(f->data, f->n, NULL);
+    const struct wrk_media_stop stop = {ask, a};
+    const struct wrk_image_limits limits = {.stop = &stop};
+    struct wrk_image img = {0};
+    struct wrk_sound snd = {0};
+    enum rc rc = wrk_media_is_sound(kind)
+                     ? wrk_sound_decode(&snd, kind, f->data, f->n, 16000, 30000, &stop, err)
+                     : wrk_image_decode(&img, kind, f->data, f->n, &limits, err);
+
+    assert_int_equal(img.rgb != NULL || snd.pcm != NULL, rc == RC_OK);
+    wrk_image_deinit(&img);
+    wrk_sound_deinit(&snd);
+    return rc;
+}
+
+/* Wherever it is told to. At least: how often it must have asked. */
+static void a_decoder_stops_when_told(void **state)
+{
+    static const struct {
+        const char *file;
+        unsigned least;
+    } rows[] = {
+        {"rgb8.png", 23},       {"gray16.png", 10}, {"adam7.png", 40}, {"420.jpg", 3},
+        {"progressive.jpg", 9}, {"cmyk.jpg", 3},    {"plain.gif", 20}, {"interlaced.gif", 20},
+        {"s24.wav", 1},         {"stereo.flac", 1}, {"stereo.mp3", 1}, {"vorbis.ogg", 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct file f = load(rows[i].file);
+        struct rc_err err = RC_ERR_INIT;
+        struct asked a = {0};
+        unsigned n;
+
+        assert_int_equal(decode_asked(&f, &a, &err), RC_OK);
+        if ((n = a.n) < rows[i].least)
+            fail_msg("%s: asked %u times, expected %u", rows[i].file, n, rows[i].least);
+        for (unsigned at = 1; at <= n; at++) {
+            a = (struct asked){.stop_at = at};
+            if (decode_asked(&f, &a, &err) != RC_CANCELLED || a.n != at)
+                fail_msg("%s, stopped at %u of %u: '%s', asked %u times", rows[i].file, at, n,
+                         err.msg, a.n);
+        }
         free(f.data);
     }
 }
@@ -550,7 +611,7 @@ static void no_byte_breaks_a_decoder(void **state)
                 const uint8_t *d = turn == 0 ? exact : f.data;
                 size_t n = turn == 0 ? i : f.n;
                 enum rc rc = wrk_media_is_sound(kind)
-                                 ? wrk_sound_decode(&snd, kind, d, n, 16000, 30000, NULL)
+                                 ? wrk_sound_decode(&snd, kind, d, n, 16000, 30000, NULL, NULL)
                                  : wrk_image_decode(&img, kind, d, n, NULL, NULL);
 
                 n_ok += rc == RC_OK;
@@ -578,6 +639,7 @@ int main(void)
         cmocka_unit_test(pictures_keep_the_callers_limits),
         cmocka_unit_test(bad_sounds_are_refused),
         cmocka_unit_test(thirty_seconds_and_no_more),
+        cmocka_unit_test(a_decoder_stops_when_told),
         cmocka_unit_test(no_byte_breaks_a_decoder),
     };
 

@@ -41,17 +41,6 @@ void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t)
 
 /* -------------------------------------------------------------------- opening */
 
-static enum rc check_identity(const struct wrk_engine *e, const char *want, struct rc_err *why)
-{
-    const char *have = e->info->identity;
-
-    if (want[0] == '\0' || strcmp(want, have) == 0)
-        return RC_OK;
-    return rc_fail_what(why, RC_CONFLICT, "model_identity",
-                        "model_identity %.64s was asked for, the loaded model %s%.64s", want,
-                        have[0] != '\0' ? "is " : "has none", have);
-}
-
 /* Which prefix: a task that is asked for must be the model's; the default one need not. */
 static enum rc find_prefix(const struct wrk_engine *e, struct wrk_decide *d, struct rc_err *why)
 {
@@ -203,11 +192,8 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
     struct wrk_decide *d;
     enum rc rc;
 
-    if (!e->info->can_embed)
-        return rc_fail_what(why, RC_UNSUPPORTED, "model", "this model makes no embeddings");
-    if ((rc = wrk_decide_check(m, why)) != RC_OK ||
-        (rc = check_identity(e, m->model_identity, why)) != RC_OK ||
-        (m->dimensions != 0 && (rc = mdl_dims_check(e->o.mdl, m->dimensions, why)) != RC_OK))
+    if ((rc = wrk_embed_asked(e, m->model_identity, m->dimensions, why)) != RC_OK ||
+        (rc = wrk_decide_check(m, why)) != RC_OK)
         return rc;
     if ((t->decide = d = calloc(1, sizeof(*d))) == NULL)
         return rc_fail(why, RC_NOMEM, "a decision");
@@ -229,6 +215,8 @@ static enum rc decide_open(struct wrk_engine *e, struct wrk_task *t, struct rc_e
     for (uint32_t i = 0; i < d->n_questions; i++) {
         struct wrk_asked *a = &d->asked[i];
 
+        if (e->stop.ask(e->stop.user)) /* megabytes to hash, or an artifact of one to parse */
+            return rc_fail(why, RC_CANCELLED, "stopped");
         a->q = m->questions[i];
         a->first = WRK_NO_TEXT;
         wrk_set_hash(a->q, d->task_type, d->dim, a->hash);
@@ -299,13 +287,12 @@ static enum rc take_states(struct wrk_decide *d, const struct wrk_embed *m, stru
     uint32_t n = d->n_inputs * d->n_questions;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct rc_err one = RC_ERR_INIT;
+        size_t at = (size_t)i * d->dim;
+        enum rc rc = wrk_unit(v + at, d->dim, d->state + at, why);
 
-        if (wrk_unit(v + (size_t)i * d->dim, d->dim, d->state + (size_t)i * d->dim, &one) !=
-            RC_OK) {
-            *why = one;
+        if (rc != RC_OK) {
             why->item = (int32_t)i;
-            return why->code;
+            return rc;
         }
         d->n_tokens += wrk_embed_tokens(m, i);
     }
@@ -378,7 +365,7 @@ enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err)
     for (struct wrk_task *t = e->tasks; t != NULL; t = next) {
         struct rc_err why = RC_ERR_INIT;
         struct wrk_decide *d = t->decide;
-        enum rc rc, sent;
+        enum rc rc;
 
         next = t->next;
         /* one at work has texts of this round, read or not */
@@ -391,11 +378,9 @@ enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err)
                 continue;
         } else if (rc == RC_OK) {
             rc = wrk_decide_send(e, t, &why);
-            if (rc == RC_CLOSED || rc == RC_IO)
-                return rc_fail(err, rc, "%s", why.msg);
         }
-        if ((sent = wrk_task_end(e, t, rc == RC_OK ? NULL : &why, err)) != RC_OK)
-            return sent;
+        if ((rc = wrk_task_sent(e, t, rc, &why, err)) != RC_OK)
+            return rc;
     }
     return RC_OK;
 }

@@ -4,7 +4,7 @@
  * centroid of its examples' vectors, each normalized first, or the vector of its description.
  * An input is asked by the cosine of its vector with each prototype. Here are the parts that
  * know no task and no channel; wrk_decide.c puts them together. Page: docs/decisions.md.
- * Source of the rules: http-api.md 2.5. Tests: tests/worker/test_wrk_decide.c
+ * Source of the rules: http-api.md 2.5. Tests: tests/worker/test_wrk_decide_rule.c
  */
 #ifndef INFERD_WRK_DECIDE_H
 #define INFERD_WRK_DECIDE_H
@@ -101,8 +101,5 @@ enum rc wrk_calibration_read(int root_fd, const char *id, const struct wrk_bindi
 enum rc wrk_calibration_parse(const char *text, size_t n_bytes, const char *id,
                               const struct wrk_binding *b, struct wrk_accept *out,
                               struct rc_err *err);
-bool wrk_calibration_id_ok(const char *id);
-/* 2 * n_bytes digits and a NUL. */
-void wrk_hex(const uint8_t *p, size_t n_bytes, char *out);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include <sodium.h>
+
 static void judge(const struct wrk_decide *d, uint32_t input, uint32_t question, double *s,
                   struct wrk_verdict *v)
 {
@@ -60,7 +62,7 @@ enum rc wrk_decide_send(struct wrk_engine *e, const struct wrk_task *t, struct r
     for (uint32_t i = 0; i < d->n_questions; i++) {
         struct wrk_asked *a = &d->asked[i];
 
-        wrk_hex(a->hash, sizeof(a->hash), hash[i]);
+        sodium_bin2hex(hash[i], sizeof(hash[i]), a->hash, sizeof(a->hash));
         ipc__decided_question__init(&q[i]);
         q[i].prototype_set_hash = hash[i];
         q[i].n_thresholds = a->q->kind == WRK_MULTI ? a->q->n_choices : 0;

@@ -4,7 +4,7 @@
  * at once. An artifact is believed only if it is qualified and was made for exactly this: model,
  * renderer, task, dimensions, prototypes, labels in order, kind of question. Anything else is the
  * request's fault and is said in words. Landlock lets the worker read below its model alone;
- * O_NOFOLLOW keeps links out of it too. Tests: tests/worker/test_wrk_decide.c,
+ * O_NOFOLLOW keeps links out of it too. Tests: tests/worker/test_wrk_decide_rule.c,
  * tests/fuzz/fuzz_calibration.c
  */
 #include "wrk_decide.h"
@@ -12,18 +12,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #define WHAT "calibration_id"
 #define QUOTED 64u
 #define METHOD "heldout-abstention-v1"
 
-bool wrk_calibration_id_ok(const char *id)
+static bool id_ok(const char *id)
 {
     size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
 
@@ -100,7 +101,7 @@ static enum rc check_binding(const json_t *j, const char *id, const struct wrk_b
 
     if (!json_is_object(j))
         return bad(err, id, "'binding' is missing or no object");
-    wrk_hex(b->set_hash, WRK_SET_HASH_BYTES, hash);
+    sodium_bin2hex(hash, sizeof(hash), b->set_hash, WRK_SET_HASH_BYTES);
     if ((rc = same_text(j, "model_identity", "model identity", b->model_identity, id, err)) ||
         (rc = same_text(j, "renderer_version", "renderer", IPC_DECIDE_RENDERER, id, err)) ||
         (rc = same_text(j, "task_type", "task type", b->task_type, id, err)) ||
@@ -116,11 +117,11 @@ static enum rc check_binding(const json_t *j, const char *id, const struct wrk_b
     return same_text(j, "prototype_set_hash", "set of prototypes (its hash)", hash, id, err);
 }
 
-static enum rc bound(const json_t *o, const char *key, double most, const char *id, double *out,
-                     struct rc_err *err)
+static enum rc bound(const json_t *o, const char *key, double least, double most, const char *id,
+                     double *out, struct rc_err *err)
 {
     const json_t *j = json_object_get(o, key);
-    double v = json_number_value(j), least = most == 1 ? -1 : 0;
+    double v = json_number_value(j);
 
     if (!json_is_number(j) || !(v >= least && v <= most))
         return rc_fail_what(err, RC_INVALID, WHAT,
@@ -139,8 +140,8 @@ static enum rc read_thresholds(const json_t *t, const char *id, const Ipc__Decid
     if (!json_is_object(t))
         return bad(err, id, "'thresholds' is missing or no object");
     if (q->kind == WRK_CHOICE) {
-        if ((rc = bound(t, "min_similarity", 1, id, &a->min_similarity, err)) != RC_OK ||
-            (rc = bound(t, "min_margin", 2, id, &a->min_margin, err)) != RC_OK)
+        if ((rc = bound(t, "min_similarity", -1, 1, id, &a->min_similarity, err)) != RC_OK ||
+            (rc = bound(t, "min_margin", 0, 2, id, &a->min_margin, err)) != RC_OK)
             return rc;
         a->has_min_similarity = a->has_min_margin = true;
         return RC_OK;
@@ -153,7 +154,7 @@ static enum rc read_thresholds(const json_t *t, const char *id, const Ipc__Decid
 
         if (key == NULL)
             return rc_fail(err, RC_NOMEM, "a label");
-        rc = bound(map, key, 1, id, &a->threshold[i], err);
+        rc = bound(map, key, -1, 1, id, &a->threshold[i], err);
         free(key);
     }
     return rc;
@@ -235,7 +236,7 @@ enum rc wrk_calibration_read(int root_fd, const char *id, const struct wrk_bindi
     enum rc rc;
     int fd;
 
-    if (!wrk_calibration_id_ok(id))
+    if (!id_ok(id))
         return rc_fail_what(err, RC_INVALID, WHAT,
                             "calibration_id: expected 1 to %u letters, digits, '_' and '-'",
                             IPC_CALIBRATION_ID_MAX);

@@ -10,8 +10,10 @@
 
 static enum rc too_much(struct rc_err *why, const char *what, uint64_t n, uint64_t limit)
 {
-    return rc_fail_what(why, RC_TOO_LARGE, "questions", "%llu %s in one request, at most %llu",
-                        (unsigned long long)n, what, (unsigned long long)limit);
+    return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "questions",
+                                 "%llu %s in one request, at most %llu", (unsigned long long)n,
+                                 what, (unsigned long long)limit),
+                    n, limit, why);
 }
 
 /* Lists that the front has checked; a worker believes nobody. */

@@ -2,7 +2,7 @@
  *
  * Must never change what it renders: numbers that people measured and thresholds they fitted
  * are bound to the renderer's name. Another rendering is another name.
- * Tests: tests/worker/test_wrk_decide.c
+ * Tests: tests/worker/test_wrk_decide_rule.c
  */
 #include "wrk_decide.h"
 
@@ -97,15 +97,4 @@ void wrk_set_hash(const Ipc__DecideQuestion *q, const char *task_type, uint32_t 
         }
     }
     crypto_hash_sha256_final(&h, out);
-}
-
-void wrk_hex(const uint8_t *p, size_t n, char *out)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < n; i++) {
-        *out++ = digits[p[i] >> 4];
-        *out++ = digits[p[i] & 15];
-    }
-    *out = '\0';
 }

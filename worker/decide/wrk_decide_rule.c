@@ -2,7 +2,7 @@
  *
  * Plain arithmetic, in a fixed order, so that an answer is the same bytes whatever ran beside
  * it. A similarity is no probability and is never made into one.
- * Tests: tests/worker/test_wrk_decide.c
+ * Tests: tests/worker/test_wrk_decide_rule.c
  */
 #include "wrk_decide.h"
 

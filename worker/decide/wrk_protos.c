@@ -2,7 +2,7 @@
  *
  * A table of at most 256 pointers, searched in order: a decision costs passes of a model.
  * Change with care: n_users and owner, on which single flight rests.
- * Tests: tests/worker/test_wrk_decide.c
+ * Tests: tests/worker/test_wrk_protos.c
  */
 #include "wrk_protos.h"
 

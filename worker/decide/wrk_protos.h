@@ -6,7 +6,7 @@
  * or is cancelled leaves the reservation to those who wait: the first of them takes it over.
  * Always true: at most WRK_PROTOS_MAX sets and WRK_PROTOS_BYTES are kept, reservations counted;
  * a set in use is never dropped. Sets that find no room among those in use are computed for
- * their one user and kept by nobody. One thread. Tests: tests/worker/test_wrk_decide.c
+ * their one user and kept by nobody. One thread. Tests: tests/worker/test_wrk_protos.c
  */
 #ifndef INFERD_WRK_PROTOS_H
 #define INFERD_WRK_PROTOS_H

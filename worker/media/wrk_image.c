@@ -7,15 +7,6 @@
 
 #include <stdlib.h>
 
-static enum rc too_large(struct rc_err *err, uint64_t n, uint64_t limit)
-{
-    if (err != NULL) {
-        err->n = n;
-        err->limit = limit;
-    }
-    return RC_TOO_LARGE;
-}
-
 enum rc wrk_image_room(struct wrk_image *img, const char *name, uint64_t width, uint64_t height,
                        const struct wrk_image_limits *limits, struct rc_err *err)
 {
@@ -27,13 +18,13 @@ enum rc wrk_image_room(struct wrk_image *img, const char *name, uint64_t width, 
     if (edge > limits->edge) {
         rc_fail(err, RC_TOO_LARGE, "a %s of %llu x %llu pixels, an edge has at most %u", name,
                 (unsigned long long)width, (unsigned long long)height, limits->edge);
-        return too_large(err, edge, limits->edge);
+        return rc_bound(RC_TOO_LARGE, edge, limits->edge, err);
     }
     if (pixels > limits->pixels) {
         rc_fail(err, RC_TOO_LARGE, "a %s of %llu x %llu = %llu pixels, at most %llu", name,
                 (unsigned long long)width, (unsigned long long)height, (unsigned long long)pixels,
                 (unsigned long long)limits->pixels);
-        return too_large(err, pixels, limits->pixels);
+        return rc_bound(RC_TOO_LARGE, pixels, limits->pixels, err);
     }
     /* zeros: what an animation's first frame does not cover is black */
     if ((img->rgb = calloc((size_t)height, (size_t)width * 3)) == NULL)
@@ -52,7 +43,7 @@ enum rc wrk_image_decode(struct wrk_image *out, enum wrk_media_kind kind, const 
         [WRK_MEDIA_WEBP] = wrk_image_webp,
         [WRK_MEDIA_GIF] = wrk_image_gif,
     };
-    struct wrk_image_limits l = {WRK_IMAGE_PIXELS_MAX, WRK_IMAGE_EDGE_MAX};
+    struct wrk_image_limits l = {.pixels = WRK_IMAGE_PIXELS_MAX, .edge = WRK_IMAGE_EDGE_MAX};
     struct wrk_image img = {0};
     enum rc rc;
 
@@ -62,6 +53,8 @@ enum rc wrk_image_decode(struct wrk_image *out, enum wrk_media_kind kind, const 
         l.pixels = limits->pixels;
     if (limits != NULL && limits->edge != 0 && limits->edge < l.edge)
         l.edge = limits->edge;
+    if (limits != NULL)
+        l.stop = limits->stop;
     if ((rc = decoders[kind](&img, data, n, &l, err)) == RC_OK)
         *out = img;
     else

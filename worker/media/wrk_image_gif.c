@@ -71,7 +71,8 @@ static void palette(const GifFileType *g, uint8_t rgb[256][3])
     }
 }
 
-static enum rc rows(GifFileType *g, struct wrk_image *out, uint8_t rgb[256][3], struct rc_err *err)
+static enum rc rows(GifFileType *g, struct wrk_image *out, uint8_t rgb[256][3],
+                    const struct wrk_media_stop *stop, struct rc_err *err)
 {
     static const uint8_t first[] = {0, 4, 2, 1}, step[] = {8, 8, 4, 2};
     uint32_t w = (uint32_t)g->Image.Width, h = (uint32_t)g->Image.Height;
@@ -88,7 +89,9 @@ static enum rc rows(GifFileType *g, struct wrk_image *out, uint8_t rgb[256][3], 
                 out->rgb +
                 (((uint32_t)g->Image.Top + (size_t)y) * out->width + (uint32_t)g->Image.Left) * 3;
 
-            if (DGifGetLine(g, line, (int)w) != GIF_OK)
+            if (wrk_media_stopped(stop))
+                rc = wrk_media_stop_error(err);
+            else if (DGifGetLine(g, line, (int)w) != GIF_OK)
                 rc = broken(g, err);
             for (uint32_t x = 0; x < w && rc == RC_OK; x++)
                 memcpy(to + (size_t)x * 3, rgb[line[x]], 3);
@@ -119,7 +122,7 @@ static enum rc decode(GifFileType *g, struct wrk_image *out, const struct wrk_im
     palette(g, rgb);
     for (size_t i = 0; i < (size_t)out->width * out->height; i++)
         memcpy(out->rgb + i * 3, rgb[transparent >= 0 ? transparent : 0], 3);
-    return rows(g, out, rgb, err);
+    return rows(g, out, rgb, limits->stop, err);
 }
 
 enum rc wrk_image_gif(struct wrk_image *out, const uint8_t *data, size_t n,

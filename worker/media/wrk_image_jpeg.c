@@ -5,8 +5,8 @@
  * Adobe writes them, inverted, as Pillow does (JpegImagePlugin.py: "assume adobe conventions").
  *
  * Traps: a progressive file of a few bytes may ask for thousands of passes over all its pixels
- * (on_progress counts); the library keeps their coefficients whole, so its memory has a limit of
- * its own. Tests: tests/worker/test_wrk_media.c, tests/fuzz/fuzz_image.c
+ * (on_progress counts, and asks whether to stop); the library keeps their coefficients whole, so
+ * its memory has a limit of its own. Tests: tests/worker/test_wrk_media.c, tests/fuzz/fuzz_image.c
  */
 #include "wrk_media_impl.h"
 
@@ -26,7 +26,8 @@ struct job {
     struct jpeg_progress_mgr progress;
     struct jpeg_decompress_struct cinfo;
     jmp_buf back;
-    bool too_many_scans;
+    bool too_many_scans, stopped;
+    const struct wrk_media_stop *stop;
     char why[JMSG_LENGTH_MAX];
     struct wrk_image *out;
     uint8_t *row; /* CMYK */
@@ -54,10 +55,10 @@ static void on_progress(j_common_ptr cinfo)
 {
     struct job *j = (struct job *)cinfo->err;
 
-    if (j->cinfo.input_scan_number > (int)WRK_IMAGE_SCANS_MAX) {
-        j->too_many_scans = true;
+    j->too_many_scans = j->cinfo.input_scan_number > (int)WRK_IMAGE_SCANS_MAX;
+    j->stopped = wrk_media_stopped(j->stop);
+    if (j->too_many_scans || j->stopped)
         longjmp(j->back, 1);
-    }
 }
 
 /* Pillow's cmyk2rgb (Convert.c) on inverted values. */
@@ -119,17 +120,18 @@ enum rc wrk_image_jpeg(struct wrk_image *out, const uint8_t *data, size_t n,
     if (j == NULL)
         return rc_fail(err, RC_NOMEM, "JPEG decoder");
     j->out = out;
+    j->stop = limits->stop;
     j->cinfo.err = jpeg_std_error(&j->err);
     j->err.error_exit = on_error;
     j->err.emit_message = on_message;
     if (setjmp(j->back) == 0) {
         rc = decode(j, data, n, limits, err);
     } else if (j->too_many_scans) {
-        rc = rc_fail(err, RC_TOO_LARGE, "a JPEG of more than %u scans", WRK_IMAGE_SCANS_MAX);
-        if (err != NULL) {
-            err->n = WRK_IMAGE_SCANS_MAX + 1;
-            err->limit = WRK_IMAGE_SCANS_MAX;
-        }
+        rc = rc_bound(
+            rc_fail(err, RC_TOO_LARGE, "a JPEG of more than %u scans", WRK_IMAGE_SCANS_MAX),
+            WRK_IMAGE_SCANS_MAX + 1, WRK_IMAGE_SCANS_MAX, err);
+    } else if (j->stopped) {
+        rc = wrk_media_stop_error(err);
     } else {
         rc = rc_fail(err, RC_INVALID, "broken JPEG: %s", j->why);
     }

@@ -21,6 +21,8 @@ struct job {
     struct wrk_image *out;
     uint8_t *wide; /* 16-bit grey */
     png_bytep *rows;
+    const struct wrk_media_stop *stop;
+    bool stopped;
     char why[128];
 };
 
@@ -48,6 +50,17 @@ static void on_read(png_structp png, png_bytep to, size_t n)
     r->at += n;
 }
 
+/* After each row of each pass. */
+static void on_row(png_structp png, png_uint_32 row, int pass)
+{
+    struct job *j = png_get_error_ptr(png);
+
+    (void)row;
+    (void)pass;
+    if ((j->stopped = wrk_media_stopped(j->stop)))
+        longjmp(png_jmpbuf(png), 1);
+}
+
 static void transform(struct job *j, int depth, int color)
 {
     if (color == PNG_COLOR_TYPE_PALETTE)
@@ -72,6 +85,7 @@ static enum rc decode(struct job *j, const struct wrk_image_limits *limits, stru
     png_set_keep_unknown_chunks(j->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_set_user_limits(j->png, 0x7fffffff, 0x7fffffff); /* ours come with better words */
     png_set_read_fn(j->png, &j->in, on_read);
+    png_set_read_status_fn(j->png, on_row);
     png_read_info(j->png, j->info);
     png_get_IHDR(j->png, j->info, &w, &h, &depth, &color, NULL, NULL, NULL);
     if ((rc = wrk_image_room(j->out, "PNG", w, h, limits, err)) != RC_OK)
@@ -109,6 +123,7 @@ enum rc wrk_image_png(struct wrk_image *out, const uint8_t *data, size_t n,
         return rc_fail(err, RC_NOMEM, "PNG decoder");
     j->in = (struct wrk_reader){data, n, 0};
     j->out = out;
+    j->stop = limits->stop;
     j->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, j, on_error, on_warning);
     if (j->png != NULL)
         j->info = png_create_info_struct(j->png);
@@ -116,6 +131,8 @@ enum rc wrk_image_png(struct wrk_image *out, const uint8_t *data, size_t n,
         rc_fail(err, RC_NOMEM, "PNG decoder");
     else if (setjmp(png_jmpbuf(j->png)) == 0)
         rc = decode(j, limits, err);
+    else if (j->stopped)
+        rc = wrk_media_stop_error(err);
     else
         rc = rc_fail(err, RC_INVALID, "broken PNG: %s", j->why);
     png_destroy_read_struct(&j->png, &j->info, NULL);

@@ -108,14 +108,10 @@ enum rc wrk_media_check(const char *mime, const uint8_t *data, size_t n, enum wr
                        mime);
     if (n == 0)
         return rc_fail(err, RC_INVALID, "the file (%s) is empty", mime);
-    if (n > WRK_MEDIA_BYTES_MAX) {
-        rc_fail(err, RC_TOO_LARGE, "a file of %zu bytes, at most %u", n, WRK_MEDIA_BYTES_MAX);
-        if (err != NULL) {
-            err->n = n;
-            err->limit = WRK_MEDIA_BYTES_MAX;
-        }
-        return RC_TOO_LARGE;
-    }
+    if (n > WRK_MEDIA_BYTES_MAX)
+        return rc_bound(
+            rc_fail(err, RC_TOO_LARGE, "a file of %zu bytes, at most %u", n, WRK_MEDIA_BYTES_MAX),
+            n, WRK_MEDIA_BYTES_MAX, err);
     kind = wrk_media_sniff(data, n, &name);
     if (kind != declared)
         return rc_fail(err, RC_INVALID,

@@ -51,6 +51,13 @@ bool wrk_media_is_sound(enum wrk_media_kind kind);
 enum rc wrk_media_check(const char *mime, const uint8_t *data, size_t n, enum wrk_media_kind *out,
                         struct rc_err *err);
 
+/* Asked now and then while a file is decoded (a WebP: not): true ends that with RC_CANCELLED. ask
+ * may do other work. */
+struct wrk_media_stop {
+    bool (*ask)(void *user);
+    void *user;
+};
+
 /* [height, width, 3] bytes without gaps: what Pillow's convert("RGB") gives. Alpha is dropped,
  * profiles and orientation are not applied, of an animation the first frame is taken. */
 struct wrk_image {
@@ -58,8 +65,9 @@ struct wrk_image {
     uint8_t *rgb; /* owned: wrk_image_deinit */
 };
 struct wrk_image_limits {
-    uint64_t pixels; /* 0 = WRK_IMAGE_PIXELS_MAX; never more */
-    uint32_t edge;   /* 0 = WRK_IMAGE_EDGE_MAX; never more */
+    uint64_t pixels;                   /* 0 = WRK_IMAGE_PIXELS_MAX; never more */
+    uint32_t edge;                     /* 0 = WRK_IMAGE_EDGE_MAX; never more */
+    const struct wrk_media_stop *stop; /* or NULL */
 };
 /* Errors: RC_INVALID broken or cut short (says what and where), RC_TOO_LARGE (err->n, err->limit),
  * RC_UNSUPPORTED a kind of coding that is not decoded, RC_NOMEM. */
@@ -73,9 +81,10 @@ struct wrk_sound {
     size_t n;
     float *pcm; /* owned: wrk_sound_deinit; finite */
 };
-/* rate: wanted, of `ms` at most. Errors as above; RC_TOO_LARGE in ms. */
+/* rate: wanted, of `ms` at most; stop: or NULL. Errors as above; RC_TOO_LARGE in ms. */
 enum rc wrk_sound_decode(struct wrk_sound *out, enum wrk_media_kind kind, const uint8_t *data,
-                         size_t n, uint32_t rate, uint32_t ms, struct rc_err *err);
+                         size_t n, uint32_t rate, uint32_t ms, const struct wrk_media_stop *stop,
+                         struct rc_err *err);
 void wrk_sound_deinit(struct wrk_sound *snd);
 
 #endif

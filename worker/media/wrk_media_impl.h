@@ -10,6 +10,15 @@ struct wrk_reader {
     size_t n, at;
 };
 
+static inline bool wrk_media_stopped(const struct wrk_media_stop *s)
+{
+    return s != NULL && s->ask(s->user);
+}
+static inline enum rc wrk_media_stop_error(struct rc_err *err)
+{
+    return rc_fail(err, RC_CANCELLED, "stopped");
+}
+
 /* Checks the sides that a header claims and makes room. RC_INVALID an empty side. */
 enum rc wrk_image_room(struct wrk_image *img, const char *name, uint64_t width, uint64_t height,
                        const struct wrk_image_limits *limits, struct rc_err *err);

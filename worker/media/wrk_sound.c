@@ -24,6 +24,7 @@ struct job {
     struct wrk_sound *out;
     size_t cap;
     uint32_t ms;
+    const struct wrk_media_stop *stop;
     float *raw, *mono; /* [PIECE, channels], [PIECE] */
 };
 
@@ -104,13 +105,9 @@ static bool is_taken(enum wrk_media_kind kind, int format)
 
 static enum rc too_long(uint64_t ms, uint32_t limit, struct rc_err *err)
 {
-    rc_fail(err, RC_TOO_LARGE, "a sound of %.3f s, at most %.3f s", (double)ms / 1000,
-            (double)limit / 1000);
-    if (err != NULL) {
-        err->n = ms;
-        err->limit = limit;
-    }
-    return RC_TOO_LARGE;
+    return rc_bound(rc_fail(err, RC_TOO_LARGE, "a sound of %.3f s, at most %.3f s",
+                            (double)ms / 1000, (double)limit / 1000),
+                    ms, limit, err);
 }
 
 /* Milliseconds of so many frames, rounded up: 30 s and one frame are more than 30 s. */
@@ -203,8 +200,11 @@ static enum rc decode(struct job *j, struct rc_err *err)
     enum rc rc;
 
     for (;;) {
-        sf_count_t got = sf_readf_float(j->file, j->raw, PIECE);
+        sf_count_t got;
 
+        if (wrk_media_stopped(j->stop))
+            return wrk_media_stop_error(err);
+        got = sf_readf_float(j->file, j->raw, PIECE);
         if (sf_error(j->file) != SF_ERR_NO_ERROR)
             return rc_fail(err, RC_INVALID, "broken sound after %llu frames: %s",
                            (unsigned long long)frames, sf_strerror(j->file));
@@ -270,10 +270,11 @@ static enum rc run(struct job *j, enum wrk_media_kind kind, uint32_t rate, struc
 }
 
 enum rc wrk_sound_decode(struct wrk_sound *out, enum wrk_media_kind kind, const uint8_t *data,
-                         size_t n, uint32_t rate, uint32_t ms, struct rc_err *err)
+                         size_t n, uint32_t rate, uint32_t ms, const struct wrk_media_stop *stop,
+                         struct rc_err *err)
 {
     struct wrk_sound snd = {0};
-    struct job j = {.in = {data, n, 0}, .out = &snd, .ms = ms};
+    struct job j = {.in = {data, n, 0}, .out = &snd, .ms = ms, .stop = stop};
     enum rc rc;
 
     if (!wrk_media_is_sound(kind))

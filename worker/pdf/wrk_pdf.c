@@ -22,15 +22,6 @@ struct wrk_pdf {
     cairo_surface_t *surface;
 };
 
-static enum rc too_large(struct rc_err *err, uint64_t n, uint64_t limit)
-{
-    if (err != NULL) {
-        err->n = n;
-        err->limit = limit;
-    }
-    return RC_TOO_LARGE;
-}
-
 static enum rc refused(GError *why, struct rc_err *err)
 {
     enum rc rc;
@@ -54,7 +45,7 @@ enum rc wrk_pdf_open(struct wrk_pdf **out, const uint8_t *data, size_t n, struct
         return rc_fail(err, RC_INVALID, "the file is no PDF: it does not begin with %%PDF-");
     if (n > WRK_PDF_BYTES_MAX) {
         rc_fail(err, RC_TOO_LARGE, "a PDF of %zu bytes, at most %u", n, WRK_PDF_BYTES_MAX);
-        return too_large(err, n, WRK_PDF_BYTES_MAX);
+        return rc_bound(RC_TOO_LARGE, n, WRK_PDF_BYTES_MAX, err);
     }
     if ((p = calloc(1, sizeof(*p))) == NULL)
         return rc_fail(err, RC_NOMEM, "PDF");
@@ -69,7 +60,7 @@ enum rc wrk_pdf_open(struct wrk_pdf **out, const uint8_t *data, size_t n, struct
         if (pages < 1)
             return rc_fail(err, RC_INVALID, "broken PDF: no page in it");
         rc_fail(err, RC_TOO_LARGE, "a PDF of %d pages, at most %u", pages, WRK_PDF_PAGES_MAX);
-        return too_large(err, (uint64_t)pages, WRK_PDF_PAGES_MAX);
+        return rc_bound(RC_TOO_LARGE, (uint64_t)pages, WRK_PDF_PAGES_MAX, err);
     }
     p->n_pages = (uint32_t)pages;
     *out = p;
