@@ -25,9 +25,7 @@ void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fa
                  f->retry_ms ? "true" : "false", sup_fail_http(f));
     if (f->retry_ms)
         sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
-    if (f->err.limit)
-        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
-                     (unsigned long long)f->err.limit);
+    sup_fail_tokens(f, o);
     sup_json_str(o, "}");
 }
 
@@ -79,7 +77,7 @@ static void note_errors(struct sup_embed *e, const Ipc__Vectors *w)
                      src->message.len ? (const char *)src->message.data : "");
         err.n = src->n;
         err.limit = src->limit;
-        sup_fail_rc(&f, &err, 0, false);
+        sup_fail_refused(&f, &err);
         sup_embed_item_error(e, e->at[w->errors[k]->index], &f, stage_of(w->errors[k]->stage));
     }
 }
