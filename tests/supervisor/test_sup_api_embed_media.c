@@ -592,11 +592,15 @@ static void test_attachments(void **state)
                "[{\"type\":\"media\",\"url\":\"attachment:0\"},{\"type\":"
                "\"media\",\"url\":\"attachment:1\"}]",
                two, 2);
+    assert_int_equal(T.front.held_bytes, T.req.n_body);
     T.req.body = "";
     T.req.n_body = 0;
     fake_rescan_end(&T.fleet);
+    assert_int_equal(T.front.held_bytes, 6 + 5); /* the files, no longer the body */
     assert_memory_equal(sent(1)->inputs[0]->parts[0]->data.data, "PIXELS", 6);
     assert_memory_equal(sent(1)->inputs[1]->parts[0]->data.data, "WAVES", 5);
+    fake_fail(1, RC_INTERNAL, "enough", 0);
+    assert_int_equal(T.front.held_bytes, 0);
 }
 
 static void test_attachments_refused(void **state)
