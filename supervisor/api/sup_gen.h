@@ -44,9 +44,6 @@
     X(MODEL_IDENTITY, "model_identity", REFUSE, false, 0, 0, 0,                        \
       "models have no identity hash yet, so it cannot be checked")
 
-#define SUP_FIELD_ROW(id, name, type, req, min, max, def, words) \
-    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
-
 enum {
 #define X(id, name, type, req, min, max, def, words) SUP_G_##id,
     SUP_GEN_FIELDS(X)
