@@ -15,7 +15,6 @@
 #include <strings.h>
 
 #include "sup_endpoints.h"
-#include "sup_front.h"
 #include "sup_http.h"
 
 #define TASK_TYPES                                                             \

@@ -8,7 +8,6 @@
  */
 #include "sup_embed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
