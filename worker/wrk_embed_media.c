@@ -129,13 +129,15 @@ static enum rc file(const struct wrk_engine *e, const Ipc__EmbedPart *p, struct 
 
     *stage = strncmp(p->mime, "audio/", 6) == 0 || wrk_media_is_sound(kind) ? WRK_STAGE_SOUND
                                                                             : WRK_STAGE_IMAGE;
-    if (rc != RC_OK)
-        return rc;
-    if (wrk_media_is_sound(kind))
-        return sound(e, kind, p, out, why);
-    if (wrk_media_is_image(kind))
-        return picture(e, kind, p, out, why);
-    return rc_fail(why, RC_UNSUPPORTED, "a file of type %s cannot be a part of an input", p->mime);
+    if (rc == RC_OK && wrk_media_is_sound(kind))
+        rc = sound(e, kind, p, out, why);
+    else if (rc == RC_OK && wrk_media_is_image(kind))
+        rc = picture(e, kind, p, out, why);
+    else if (rc == RC_OK)
+        rc =
+            rc_fail(why, RC_UNSUPPORTED, "a file of type %s cannot be a part of an input", p->mime);
+    why->n = why->limit = 0; /* pixels, bytes or ms: clients are told tokens */
+    return rc;
 }
 
 /* ------------------------------------------------------------------- one item */

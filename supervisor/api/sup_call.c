@@ -356,11 +356,6 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
     leave(c);
 }
 
-static void no_memory(struct sup_fail *f)
-{
-    sup_fail_set(f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the request");
-}
-
 bool sup_call_hold(struct sup_call *c, uint64_t n, struct sup_fail *f)
 {
     const struct sup_conf *conf = c->front->conf;
@@ -383,10 +378,8 @@ bool sup_call_parts(struct sup_call *c, uint32_t n, struct sup_fail *f)
 {
     struct sup_part *parts = calloc(n, sizeof(*parts));
 
-    if (!parts) {
-        no_memory(f);
-        return false;
-    }
+    if (!parts)
+        return sup_fail_no_memory(f);
     for (uint32_t i = 0; i < n; i++) {
         parts[i].call = c;
         parts[i].idx = i;
@@ -484,12 +477,8 @@ static void on_rescan(void *user);
 /* The body's tree, or its files, outlive the handler. */
 static bool keep_body(struct sup_call *c, struct sup_fail *f)
 {
-    if (!sup_call_hold(c, c->n_body, f))
-        return false;
-    if (sup_api_frame_own(&c->frame))
-        return true;
-    no_memory(f);
-    return false;
+    return sup_call_hold(c, c->n_body, f) &&
+           (sup_api_frame_own(&c->frame) || sup_fail_no_memory(f));
 }
 
 /* With the body read and the model named: find it, check all fields, start. */
@@ -516,10 +505,8 @@ static bool go(struct sup_call *c, struct sup_fail *f)
         sup_fleet_rescan(c->front->fleet, on_rescan, c);
         return true;
     }
-    if (!(c->model_id = sup_call_strdup(c, m.id))) {
-        no_memory(f);
-        return false;
-    }
+    if (!(c->model_id = sup_call_strdup(c, m.id)))
+        return sup_fail_no_memory(f);
     if (!can_do(c, m.info, f))
         return false;
     if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
@@ -531,6 +518,8 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     json_decref(c->body);
     c->body = NULL;
     sup_api_frame_deinit(&c->frame);
+    if (c->rescanned)
+        hold(c, c->held_bytes - c->n_body);
     return ok;
 }
 
@@ -607,10 +596,8 @@ static bool prepare(struct sup_call *c, struct sup_fail *f)
         return false;
     if (!set_deadline(c, timeout_ms, f))
         return false;
-    if (!(c->model = sup_call_strdup(c, c->model))) {
-        no_memory(f);
-        return false;
-    }
+    if (!(c->model = sup_call_strdup(c, c->model)))
+        return sup_fail_no_memory(f);
     return go(c, f);
 }
 
@@ -639,7 +626,7 @@ void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup
     }
     c = calloc(1, ops->size);
     if (!c) {
-        no_memory(&f);
+        sup_fail_no_memory(&f);
         sup_reply_fail(req, sup_req_openai(req), &f);
         return;
     }

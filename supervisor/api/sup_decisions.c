@@ -16,35 +16,28 @@
 #define INPUT_CHARS (1u << 20)
 #define INPUT_WANT "a string of 1 to 1048576 characters"
 
-#define FIELDS(X)                                                                         \
-    X(IDENTITY, "model_identity", STR, false, 0, 64, 0, NULL)                             \
-    X(INPUT, "input", ANY, false, 0, 0, 0, INPUT_WANT)                                    \
-    X(INPUTS, "inputs", ANY, false, 0, 0, 0, "an array of 1 to 128 {\"id\"?, \"input\"}") \
-    X(QUESTIONS, "questions", ANY, true, 0, 0, 0, "an array of 1 to 64 questions")        \
-    X(OPTIONS, "embedding_options", OBJECT, false, 0, 0, 0, NULL)                         \
-    X(TIMEOUT, "timeout_ms", ANY, false, 0, 0, 0, NULL)
+#define FIELDS(X)                                                                           \
+    X(F_IDENTITY, "model_identity", ANY, false, 0, 0, 0, SUP_IDENTITY_WANT)                 \
+    X(F_INPUT, "input", ANY, false, 0, 0, 0, INPUT_WANT)                                    \
+    X(F_INPUTS, "inputs", ANY, false, 0, 0, 0, "an array of 1 to 128 {\"id\"?, \"input\"}") \
+    X(F_QUESTIONS, "questions", ANY, true, 0, 0, 0, "an array of 1 to 64 questions")        \
+    X(F_OPTIONS, "embedding_options", OBJECT, false, 0, 0, 0, NULL)                         \
+    X(F_TIMEOUT, "timeout_ms", ANY, false, 0, 0, 0, NULL)
 
-#define OPTION_FIELDS(X)                                                    \
-    X(TASK, "task_type", ENUM, false, 0, 0, 0, "CLUSTERING|CLASSIFICATION") \
-    X(DIMENSIONS, "dimensions", INT, false, 1, 65536, 0, NULL)
+#define OPTION_FIELDS(X)                                                      \
+    X(O_TASK, "task_type", ENUM, false, 0, 0, 0, "CLUSTERING|CLASSIFICATION") \
+    X(O_DIMENSIONS, "dimensions", INT, false, 1, 65536, 0, NULL)
 
-#define INPUT_FIELDS(X)                       \
-    X(ID, "id", STR, false, 0, 1024, 0, NULL) \
-    X(TEXT, "input", ANY, true, 0, 0, 0, INPUT_WANT)
+#define INPUT_FIELDS(X)                         \
+    X(I_ID, "id", STR, false, 0, 1024, 0, NULL) \
+    X(I_TEXT, "input", ANY, true, 0, 0, 0, INPUT_WANT)
 
-#define ROW(id, name, type, req, min, max, def, words) \
-    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
-#define X(id, name, type, req, min, max, def, words) F_##id,
-enum { FIELDS(X) F_N };
-#undef X
-#define X(id, name, type, req, min, max, def, words) O_##id,
-enum { OPTION_FIELDS(X) O_N };
-#undef X
-#define X(id, name, type, req, min, max, def, words) I_##id,
-enum { INPUT_FIELDS(X) I_N };
-#undef X
-static const struct sup_field fields[F_N] = {FIELDS(ROW)}, options[O_N] = {OPTION_FIELDS(ROW)},
-                              of_input[I_N] = {INPUT_FIELDS(ROW)};
+enum { FIELDS(SUP_FIELD_ID) F_N };
+enum { OPTION_FIELDS(SUP_FIELD_ID) O_N };
+enum { INPUT_FIELDS(SUP_FIELD_ID) I_N };
+static const struct sup_field fields[F_N] = {FIELDS(SUP_FIELD_ROW)},
+                              options[O_N] = {OPTION_FIELDS(SUP_FIELD_ROW)},
+                              of_input[I_N] = {INPUT_FIELDS(SUP_FIELD_ROW)};
 
 bool sup_decisions_known(const struct sup_field *rows, size_t n_rows, const char *also, json_t *obj,
                          const char *prefix, struct sup_fail *f)
@@ -167,18 +160,6 @@ static bool read_options(struct sup_decisions *d, const struct sup_val *v, Ipc__
     return true;
 }
 
-static bool read_identity(const struct sup_val *v, Ipc__Decide *q, struct sup_fail *f)
-{
-    if (!v[F_IDENTITY].set)
-        return true;
-    if (v[F_IDENTITY].n_bytes != 64 || strspn(v[F_IDENTITY].s, "0123456789abcdef") != 64) {
-        sup_field_bad(f, "model_identity", v[F_IDENTITY].j, "64 lowercase hexadecimal digits");
-        return false;
-    }
-    q->model_identity = (char *)(uintptr_t)v[F_IDENTITY].s;
-    return true;
-}
-
 /* Everything the request can make the model read. */
 static bool bound_work(const Ipc__Decide *q, struct sup_fail *f)
 {
@@ -224,9 +205,10 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     Ipc__Frame frame = IPC__FRAME__INIT;
     Ipc__Decide q = IPC__DECIDE__INIT;
 
-    if (!sup_decisions_known(fields, F_N, "model", c->body, "", f) || !read_identity(v, &q, f) ||
-        !read_options(d, v, &q, f) || !sup_decisions_questions(c, v[F_QUESTIONS].j, &q, f) ||
-        !read_inputs(d, v, &q, f) || !bound_work(&q, f))
+    if (!sup_decisions_known(fields, F_N, "model", c->body, "", f) ||
+        !sup_identity_read(&v[F_IDENTITY], &q.model_identity, f) || !read_options(d, v, &q, f) ||
+        !sup_decisions_questions(c, v[F_QUESTIONS].j, &q, f) || !read_inputs(d, v, &q, f) ||
+        !bound_work(&q, f))
         return false;
     d->questions = json_incref(v[F_QUESTIONS].j);
     d->n_questions = (uint32_t)q.n_questions;

@@ -11,40 +11,31 @@
 
 #define THRESHOLDS_WANT "a number from -1 to 1, or an object with one for every value"
 
-#define ROW(id, name, type, req, min, max, def, words) \
-    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
+#define QUESTION_FIELDS(X)                                                         \
+    X(Q_TYPE, "type", ENUM, true, 0, 0, 0, "choice|multi_choice|score|predicate")  \
+    X(Q_NAME, "name", STR, true, 1, 65536, 0, NULL)                                \
+    X(Q_INSTRUCTIONS, "instructions", STR, true, 1, 1048576, 0, NULL)              \
+    X(Q_CHOICES, "choices", ANY, false, 0, 0, 0, "an array of 2 to 64 choices")    \
+    X(Q_OPTIONS, "embedding_options", OBJECT, false, 0, 0, 0, NULL)                \
+    X(Q_THRESHOLDS, "similarity_thresholds", ANY, false, 0, 0, 0, THRESHOLDS_WANT) \
+    X(Q_LEVELS, "levels", ANY, false, 0, 0, 0, NULL)
 
-#define QUESTION_FIELDS(X)                                                       \
-    X(TYPE, "type", ENUM, true, 0, 0, 0, "choice|multi_choice|score|predicate")  \
-    X(NAME, "name", STR, true, 1, 65536, 0, NULL)                                \
-    X(INSTRUCTIONS, "instructions", STR, true, 1, 1048576, 0, NULL)              \
-    X(CHOICES, "choices", ANY, false, 0, 0, 0, "an array of 2 to 64 choices")    \
-    X(OPTIONS, "embedding_options", OBJECT, false, 0, 0, 0, NULL)                \
-    X(THRESHOLDS, "similarity_thresholds", ANY, false, 0, 0, 0, THRESHOLDS_WANT) \
-    X(LEVELS, "levels", ANY, false, 0, 0, 0, NULL)
+#define ACCEPT_FIELDS(X)                                          \
+    X(A_SIMILARITY, "min_similarity", NUM, false, -1, 1, 0, NULL) \
+    X(A_MARGIN, "min_margin", NUM, false, 0, 2, 0, NULL)          \
+    X(A_CALIBRATION, "calibration_id", STR, false, 1, 64, 0, NULL)
 
-#define ACCEPT_FIELDS(X)                                        \
-    X(SIMILARITY, "min_similarity", NUM, false, -1, 1, 0, NULL) \
-    X(MARGIN, "min_margin", NUM, false, 0, 2, 0, NULL)          \
-    X(CALIBRATION, "calibration_id", STR, false, 1, 64, 0, NULL)
+#define CHOICE_FIELDS(X)                                             \
+    X(C_VALUE, "value", STR, true, 1, 65536, 0, NULL)                \
+    X(C_DESCRIPTION, "description", STR, false, 0, 1048576, 0, NULL) \
+    X(C_EXAMPLES, "examples", ANY, false, 0, 0, 0, "an array of 1 to 32 non-empty strings")
 
-#define CHOICE_FIELDS(X)                                           \
-    X(VALUE, "value", STR, true, 1, 65536, 0, NULL)                \
-    X(DESCRIPTION, "description", STR, false, 0, 1048576, 0, NULL) \
-    X(EXAMPLES, "examples", ANY, false, 0, 0, 0, "an array of 1 to 32 non-empty strings")
-
-#define X(id, name, type, req, min, max, def, words) Q_##id,
-enum { QUESTION_FIELDS(X) Q_N };
-#undef X
-#define X(id, name, type, req, min, max, def, words) A_##id,
-enum { ACCEPT_FIELDS(X) A_N };
-#undef X
-#define X(id, name, type, req, min, max, def, words) C_##id,
-enum { CHOICE_FIELDS(X) C_N };
-#undef X
-static const struct sup_field of_question[Q_N] = {QUESTION_FIELDS(ROW)},
-                              of_accept[A_N] = {ACCEPT_FIELDS(ROW)},
-                              of_choice[C_N] = {CHOICE_FIELDS(ROW)};
+enum { QUESTION_FIELDS(SUP_FIELD_ID) Q_N };
+enum { ACCEPT_FIELDS(SUP_FIELD_ID) A_N };
+enum { CHOICE_FIELDS(SUP_FIELD_ID) C_N };
+static const struct sup_field of_question[Q_N] = {QUESTION_FIELDS(SUP_FIELD_ROW)},
+                              of_accept[A_N] = {ACCEPT_FIELDS(SUP_FIELD_ROW)},
+                              of_choice[C_N] = {CHOICE_FIELDS(SUP_FIELD_ROW)};
 
 static ProtobufCBinaryData borrowed(const char *s, size_t n)
 {

@@ -15,8 +15,6 @@
 #include <strings.h>
 
 #include "sup_endpoints.h"
-#include "sup_front.h"
-#include "sup_gen.h"
 #include "sup_http.h"
 
 #define TASK_TYPES                                                             \
@@ -25,7 +23,6 @@
 #define INPUT_WANT                                                                              \
     "a non-empty string, an array of strings and content parts, of groups, of token ids or of " \
     "arrays of token ids"
-#define IDENTITY_WANT "64 lowercase hexadecimal digits"
 
 #define EMBED_FIELDS(X)                                                         \
     X(INPUT, "input", ANY, false, 0, 0, 0, INPUT_WANT)                          \
@@ -41,7 +38,7 @@
     X(BACKEND, "backend", ENUM, false, 0, 0, 0, "auto|native|cpu")              \
     X(INSTRUCTION, "instruction", REFUSE, false, 0, 0, 0,                       \
       "no loaded model family takes instructions")                              \
-    X(MODEL_IDENTITY, "model_identity", ANY, false, 0, 0, 0, IDENTITY_WANT)
+    X(MODEL_IDENTITY, "model_identity", ANY, false, 0, 0, 0, SUP_IDENTITY_WANT)
 
 enum {
 #define X(id, name, type, req, min, max, def, words) EMB_##id,
@@ -85,28 +82,6 @@ static bool check_dimensions(struct sup_embed *e, const struct sup_val *v, struc
     return false;
 }
 
-bool sup_identity_ok(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!(s[i] >= '0' && s[i] <= '9') && !(s[i] >= 'a' && s[i] <= 'f'))
-            return false;
-    return n == SUP_IDENTITY_DIGITS;
-}
-
-static bool read_identity(struct sup_embed *e, const struct sup_val *v, struct sup_fail *f)
-{
-    const json_t *j = v[EMB_MODEL_IDENTITY].j;
-
-    if (!v[EMB_MODEL_IDENTITY].set)
-        return true;
-    if (!json_is_string(j) || !sup_identity_ok(json_string_value(j), json_string_length(j))) {
-        sup_field_bad(f, "model_identity", j, IDENTITY_WANT);
-        return false;
-    }
-    memcpy(e->identity, json_string_value(j), sizeof(e->identity));
-    return true;
-}
-
 /* Does the header Accept name the numeric frame, and not with q=0? */
 static bool takes_numeric(const char *accept)
 {
@@ -144,7 +119,8 @@ static bool inputs(struct sup_embed *e, const struct sup_val *v, Ipc__Embed *q, 
                       embed_fields[EMB_INPUT_TOKENS].words);
         return false;
     }
-    return task_type(v, &e->task, f) && check_dimensions(e, v, f) && read_identity(e, v, f) &&
+    return task_type(v, &e->task, f) && check_dimensions(e, v, f) &&
+           sup_identity_read(&v[EMB_MODEL_IDENTITY], &q->model_identity, f) &&
            sup_embed_inputs(e, v[ids ? EMB_INPUT_TOKENS : EMB_INPUT].j, ids, q, f);
 }
 
@@ -159,6 +135,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     e->numeric = takes_numeric(sup_req_header(c->req, "accept"));
     if (!inputs(e, v, &q, f))
         return false;
+    snprintf(e->identity, sizeof(e->identity), "%s", q.model_identity);
     if (e->n_sent == 0) {
         finish(c); /* per_item, and none was in order */
         return true;
@@ -168,7 +145,6 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     q.truncate = v[EMB_TRUNCATE].b;
     q.per_item = e->per_item;
     q.deadline_us = c->deadline_us;
-    q.model_identity = e->identity;
     frame.body_case = IPC__FRAME__BODY_EMBED;
     frame.embed = &q;
     return sup_call_hold(c, e->media_bytes, f) && sup_call_parts(c, 1, f) &&

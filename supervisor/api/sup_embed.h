@@ -11,7 +11,6 @@
 
 #define SUP_GROUPS_MAX 64u      /* of one request */
 #define SUP_GROUP_PARTS_MAX 64u /* of one group */
-#define SUP_IDENTITY_DIGITS 64u
 #define SUP_NUMERIC_TYPE "application/vnd.antfly.numeric.v1"
 #define SUP_NUMERIC_MAX (4u << 20) /* bytes of such an answer; larger ones are JSON */
 
@@ -21,7 +20,7 @@ struct sup_embed {
     bool numeric;        /* the client takes the numeric frame; in `out`: it is one */
     const char *task;    /* task_type or "", until start has returned */
     uint32_t dimensions; /* asked for; 0 = the model's own */
-    char identity[SUP_IDENTITY_DIGITS + 1]; /* asked for; "" = any */
+    char identity[64 + 1]; /* asked for; "" = any */
     uint32_t n_inputs, n_sent;
     uint32_t *at; /* [n_sent] index in the request */
     uint64_t media_bytes;
@@ -42,7 +41,5 @@ void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fa
 bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f);
 /* The answer when no input was in order. */
 void sup_embed_answer_none(struct sup_embed *e);
-
-bool sup_identity_ok(const char *s, size_t n);
 
 #endif

@@ -106,8 +106,7 @@ static bool mime_agrees(json_t *declared, struct sup_media *m, const char *name,
 static bool media_fits(struct sup_embed *e, const struct sup_media *m, const char *name,
                        struct sup_fail *f)
 {
-    const uint64_t conf = e->call.front->conf->max_media_bytes;
-    const uint64_t max = conf < SUP_MEDIA_MAX ? conf : SUP_MEDIA_MAX;
+    const uint64_t max = e->call.front->conf->max_media_bytes;
     bool image = strncmp(m->mime, "image/", 6) == 0;
 
     if (strncmp(m->mime, "video/", 6) == 0)

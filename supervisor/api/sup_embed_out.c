@@ -2,13 +2,12 @@
  *
  * Row k of the worker's answer is input at[k] of the request. That it is well formed was
  * checked where it came in (sup_fleet_check.c); here it is held against the request:
- * how many, how long, of which files, errors of whom. A large answer is a million numbers: they go
- * straight into one buffer. Tests: tests/supervisor/test_sup_api_embed.c,
+ * how many, how long, of which files, errors of whom. A large answer is a million numbers: they
+ * go straight into one buffer. Tests: tests/supervisor/test_sup_api_embed.c,
  * test_sup_api_embed_media.c
  */
 #include "sup_embed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +24,7 @@ void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fa
                  f->retry_ms ? "true" : "false", sup_fail_http(f));
     if (f->retry_ms)
         sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
-    if (f->err.limit)
-        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
-                     (unsigned long long)f->err.limit);
+    sup_fail_tokens(f, o);
     sup_json_str(o, "}");
 }
 
@@ -79,7 +76,7 @@ static void note_errors(struct sup_embed *e, const Ipc__Vectors *w)
                      src->message.len ? (const char *)src->message.data : "");
         err.n = src->n;
         err.limit = src->limit;
-        sup_fail_rc(&f, &err, 0, false);
+        sup_fail_refused(&f, &err);
         sup_embed_item_error(e, e->at[w->errors[k]->index], &f, stage_of(w->errors[k]->stage));
     }
 }
@@ -182,9 +179,22 @@ static void write_numeric(struct sup_embed *e, const Ipc__Vectors *w)
     sup_json_put(&e->out, w->data.data, w->data.len);
 }
 
+/* A pinned request is checked before it is worked on; this is whether the worker kept to it. */
+static bool pin_kept(const struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
+{
+    const char *have = w->model_identity;
+
+    if (!*e->identity || strcmp(e->identity, have) == 0)
+        return true;
+    sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
+                 "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", e->identity,
+                 *have ? "is " : "has no identity", have, *have ? "..." : "");
+    return false;
+}
+
 bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
 {
-    bool *failed;
+    bool *failed, ok = false;
     const char *fault;
 
     if (e->out.n || w->n != e->n_sent) {
@@ -194,23 +204,19 @@ bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fai
     }
     if (!(failed = calloc(e->n_sent, sizeof(*failed))))
         return sup_fail_no_memory(f);
-    if ((fault = fault_of(e, w, failed)) != NULL) {
+    if ((fault = fault_of(e, w, failed)) != NULL)
         sup_fail_set(f, SUP_E_INFERENCE_FAILED, "", "the worker answered %s", fault);
-    } else if (*e->identity && strcmp(e->identity, w->model_identity) != 0) {
-        sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
-                     "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", e->identity,
-                     *w->model_identity ? "is " : "has no identity", w->model_identity,
-                     *w->model_identity ? "..." : "");
-        fault = "pinned";
-    } else if (e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - 24) {
+    else
+        ok = pin_kept(e, w, f);
+    e->numeric = ok && e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - 24;
+    if (e->numeric) {
         write_numeric(e, w);
-    } else {
-        e->numeric = false;
+    } else if (ok) {
         note_errors(e, w);
         write_json(e, w, failed);
     }
     free(failed);
-    return fault == NULL;
+    return ok;
 }
 
 void sup_embed_answer_none(struct sup_embed *e)

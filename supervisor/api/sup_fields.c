@@ -201,6 +201,20 @@ bool sup_fields_read(const struct sup_field *fields, size_t n_fields, json_t *ob
     return true;
 }
 
+bool sup_identity_read(const struct sup_val *v, char **out, struct sup_fail *f)
+{
+    const char *s = json_string_value(v->j);
+
+    if (!v->set)
+        return true;
+    if (!s || json_string_length(v->j) != 64 || strspn(s, "0123456789abcdef") != 64) {
+        sup_field_bad(f, "model_identity", v->j, SUP_IDENTITY_WANT);
+        return false;
+    }
+    *out = (char *)(uintptr_t)s;
+    return true;
+}
+
 uint32_t *sup_ids_read(json_t *array, const char *field, uint32_t vocab_size, size_t *n_ids,
                        struct sup_fail *f)
 {

@@ -41,6 +41,11 @@ struct sup_field {
     const char *words; /* ENUM: the words; REFUSE, ANY, OBJECT: what to say we expect */
 };
 
+/* A table in the form X(id, name, type, required, min, max, default, words), row by row. */
+#define SUP_FIELD_ROW(id, name, type, req, min, max, def, words) \
+    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
+#define SUP_FIELD_ID(id, name, type, req, min, max, def, words) id,
+
 struct sup_val {
     bool set; /* present and not null */
     bool b;
@@ -61,6 +66,10 @@ bool sup_fields_read(const struct sup_field *fields, size_t n_fields, json_t *ob
 
 /* "field 'x': got V, expected E" as INVALID_REQUEST. */
 void sup_field_bad(struct sup_fail *f, const char *field, const json_t *got, const char *expected);
+
+/* The field model_identity (of type ANY) into *out, borrowed; *out stays when it is not set. */
+#define SUP_IDENTITY_WANT "64 lowercase hexadecimal digits"
+bool sup_identity_read(const struct sup_val *v, char **out, struct sup_fail *f);
 
 /* A list of token ids: integers from 0 to vocab_size - 1 (0 = unknown: 2^31 - 1).
  * field names it in messages. NULL and *f on error; caller frees. n >= 1. */

@@ -42,10 +42,7 @@
     X(SPECULATION, "speculation_policy", ENUM, false, 0, 0, 0, "auto|off|lookup|mtp")  \
     X(CACHE_COMPACTION, "cache_compaction_ratio", REFUSE, false, 0, 0, 0, NULL)        \
     X(MODEL_IDENTITY, "model_identity", REFUSE, false, 0, 0, 0,                        \
-      "models have no identity hash yet, so it cannot be checked")
-
-#define SUP_FIELD_ROW(id, name, type, req, min, max, def, words) \
-    {(name), SUP_FT_##type, (req), (min), (max), (def), (words)},
+      "only embeddings and decisions check it")
 
 enum {
 #define X(id, name, type, req, min, max, def, words) SUP_G_##id,

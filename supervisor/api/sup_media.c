@@ -1,8 +1,8 @@
 /* sup_media.c - files inside a request (see sup_media.h).
  *
  * Must never look into a file, open a connection or quote a file's bytes in a
- * message. Tests: tests/supervisor/test_sup_api_media.c, tests/fuzz/fuzz_api.c,
- * tests/fuzz/fuzz_frame.c
+ * message. Tests: tests/supervisor/test_sup_api_frame.c (base64, MIME types),
+ * tests/supervisor/test_sup_api_embed_media.c, tests/fuzz/fuzz_api.c, tests/fuzz/fuzz_frame.c
  */
 #include "sup_media.h"
 
@@ -15,7 +15,10 @@
 
 /* ------------------------------------------------------------------- base64 */
 
-/* 64 + the value of a digit; 0 = none. */
+/* All clients wait while a file is decoded: 100 MiB take 0.12 s here and 1.0 s in
+ * sodium_base642bin, whose time does not depend on what it reads. Both refuse the same.
+ *
+ * 64 + the value of a digit; 0 = none. */
 static const uint8_t digits[256] = {
     ['A'] = 64,  ['B'] = 65,  ['C'] = 66,  ['D'] = 67,  ['E'] = 68,  ['F'] = 69,  ['G'] = 70,
     ['H'] = 71,  ['I'] = 72,  ['J'] = 73,  ['K'] = 74,  ['L'] = 75,  ['M'] = 76,  ['N'] = 77,

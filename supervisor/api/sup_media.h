@@ -2,7 +2,8 @@
  *
  * A file stays opaque bytes here: whether it is the picture it claims to be is found
  * out in the worker's sandbox. Remote URLs are refused by name before anything else
- * happens. Tests: tests/supervisor/test_sup_api_media.c
+ * happens. Tests: tests/supervisor/test_sup_api_frame.c (base64, MIME types),
+ * tests/supervisor/test_sup_api_embed_media.c
  */
 #ifndef INFERD_SUP_MEDIA_H
 #define INFERD_SUP_MEDIA_H
@@ -17,7 +18,7 @@
 struct sup_api_frame;
 
 #define SUP_MIME_BYTES 128         /* of a MIME type, its NUL included */
-#define SUP_MEDIA_MAX (100u << 20) /* bytes of all files of one request */
+#define SUP_MEDIA_MAX (100u << 20) /* bytes of one file: no server takes more (max_media_bytes) */
 
 struct sup_media {
     const uint8_t *data; /* [n], of the JSON tree or of the frame */

@@ -52,10 +52,9 @@ static void caps_json(const Ipc__Loaded *m, struct sup_json *o)
         sup_json_str(o, ",\"thinking\"");
     if (m->can_embed) {
         sup_json_str(o, sep);
-        sup_json_str(o, "\"embeddings\"");
+        sup_json_str(o, m->can_embed_groups ? "\"embeddings\",\"embedding_groups\""
+                                            : "\"embeddings\"");
     }
-    if (m->can_embed_groups)
-        sup_json_str(o, ",\"embedding_groups\"");
     sup_json_str(o, "],\"inputs\":[\"text\"");
     if (m->can_embed_image)
         sup_json_str(o, ",\"image\"");

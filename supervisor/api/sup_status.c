@@ -126,6 +126,14 @@ static void member(struct sup_json *o, const char *name, const char *value)
     sup_json_quoted(o, value);
 }
 
+void sup_fail_tokens(const struct sup_fail *f, struct sup_json *o)
+{
+    /* other limits count bytes or requests; their message has the numbers */
+    if (f->err.limit && f->err.code == RC_TOO_LARGE)
+        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
+                     (unsigned long long)f->err.limit);
+}
+
 /* The facts that both forms carry. */
 static void extras(const struct sup_fail *f, struct sup_json *o)
 {
@@ -136,11 +144,7 @@ static void extras(const struct sup_fail *f, struct sup_json *o)
         member(o, "reason", reason[0] ? reason : "inference_capacity");
         sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
     }
-    /* other limits count bytes or requests; their message has the numbers */
-    if (f->err.limit && f->err.code == RC_TOO_LARGE) {
-        sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
-                     (unsigned long long)f->err.limit);
-    }
+    sup_fail_tokens(f, o);
     if (f->err.item >= 0)
         sup_json_fmt(o, ",\"input_index\":%d", (int)f->err.item);
 }

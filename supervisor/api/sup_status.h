@@ -67,12 +67,14 @@ bool sup_fail_no_memory(struct sup_fail *f);
  * loading: the model was never loaded, so that a bad file is the model's fault and
  * not the request's. */
 void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms, bool loading);
-/* Of a call that refused at once (submit, load): what may be tried again is told so
- * with the table's time. */
+/* Of a call that refused at once (submit), or of one input of many: what may be tried
+ * again is told so with the table's time. */
 void sup_fail_refused(struct sup_fail *f, const struct rc_err *err);
 
 /* HTTP status: the table's, but 503 where the failure may be tried again. */
 unsigned sup_fail_http(const struct sup_fail *f);
+/* The members "n_tokens" and "limit", behind others, where too many tokens are the failure. */
+void sup_fail_tokens(const struct sup_fail *f, struct sup_json *out);
 /* The JSON body. openai: {"error":{...}}; otherwise {"error":"CODE",...}. */
 void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_json *out);
 

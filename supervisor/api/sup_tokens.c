@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "sup_gen.h"
+#include "sup_call.h"
 
 /* Its answer is up to seventeen times as large, and all clients wait while it is
  * written. */

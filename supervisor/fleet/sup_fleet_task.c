@@ -358,7 +358,8 @@ void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own)
     if (f->body_case == IPC__FRAME__BODY_ERROR) {
         ipc_error_to(&err, f->error);
         ticket_end(t, &err,
-                   err.code == RC_BUSY || err.code == RC_WEIGHT_IO || err.code == RC_UNLOADING
+                   err.code == RC_BUSY || err.code == RC_NOMEM || err.code == RC_WEIGHT_IO ||
+                           err.code == RC_UNLOADING
                        ? RETRY_SOON_MS
                        : 0);
     } else {

@@ -104,10 +104,9 @@ void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close)
 {
     const struct sup_fault_row *row = &sup_fault_rows[f];
     struct sup_req *r = c->req;
-    char body[256], extra[160] = "", allow[96], made_id[SUP_ID_BYTES];
+    char body[320], extra[160] = "", allow[96], made_id[SUP_ID_BYTES], again[96] = "";
     const char *id = r ? r->id : made_id;
-    int n =
-        snprintf(body, sizeof(body), "{\"error\":\"%s\",\"message\":\"%s\"}", row->code, row->msg);
+    int n;
 
     if (!r)
         sup_id_new(c->h, made_id);
@@ -116,7 +115,12 @@ void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close)
         snprintf(extra, sizeof(extra), "Allow: %s\r\n", allow);
     } else if (row->status == 503) {
         snprintf(extra, sizeof(extra), "Retry-After: 1\r\n");
+        snprintf(again, sizeof(again),
+                 ",\"retryable\":true,\"reason\":\"%s\",\"retry_after_ms\":1000",
+                 f == SUP_F_CONNECTIONS ? "inference_admission" : "inference_capacity");
     }
+    n = snprintf(body, sizeof(body), "{\"error\":\"%s\",\"message\":\"%s\"%s}", row->code, row->msg,
+                 again);
     if (close)
         c->close_after = c->linger = true;
     if (*row->reason)

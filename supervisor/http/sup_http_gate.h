@@ -51,7 +51,8 @@
       "chunk extensions are larger than 4096 bytes or hold a control byte")                        \
     X(CHUNK_END, 400, "INVALID_REQUEST", "syntax", "a chunk's data is not followed by CRLF")       \
     X(BODY_LONG, 413, "CONTENT_TOO_LARGE", "body_size",                                            \
-      "the request body is larger than max_body_bytes")                                            \
+      "the request body is larger than max_body_bytes, or those and max_media_bytes where files "  \
+      "are taken")                                                                                 \
     X(HOST, 400, "INVALID_REQUEST", "syntax", "an HTTP/1.1 request needs exactly one Host header") \
     X(LENGTH_FORM, 400, "INVALID_REQUEST", "syntax",                                               \
       "Content-Length is not one decimal number below 2^63")                                       \
@@ -63,8 +64,8 @@
     X(PARSER, 400, "INVALID_REQUEST", "syntax", "the request is malformed")                        \
     X(TARGET, 400, "INVALID_REQUEST", "syntax",                                                    \
       "the request target is malformed: bad percent escape, control byte, fragment or UTF-8")      \
-    X(NOMEM, 503, "SERVICE_UNAVAILABLE", "memory", "no memory for the request, try again later")   \
-    X(BODY_BUDGET, 503, "SERVICE_UNAVAILABLE", "memory",                                           \
+    X(NOMEM, 503, "MODEL_RESOURCE_BUSY", "memory", "no memory for the request, try again later")   \
+    X(BODY_BUDGET, 503, "MODEL_RESOURCE_BUSY", "memory",                                           \
       "too many request bodies are in transit, try again later")                                   \
     X(EXPECT, 417, "EXPECTATION_FAILED", "expect", "the only known expectation is 100-continue")   \
     X(NO_ROUTE, 404, "NOT_FOUND", "", "no such path")                                              \

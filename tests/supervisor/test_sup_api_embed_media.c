@@ -53,6 +53,7 @@ static struct answer {
     uint32_t n, dim;
     const char *identity, *stage;
     enum rc code; /* of row bad */
+    uint64_t limit;
     int bad, bad_again;
     bool short_data;
 } good = {.n = 1, .dim = 4, .identity = ID_A, .stage = "", .bad = -1, .bad_again = -1};
@@ -73,6 +74,8 @@ static void play(unsigned ticket, const struct answer *a)
     ie[1].index = (uint32_t)a->bad_again;
     ie[0].stage = ie[1].stage = (char *)(uintptr_t)a->stage;
     e.code = a->code;
+    e.n = a->limit + 1;
+    e.limit = a->limit;
     e.message.data = (uint8_t *)(uintptr_t) "no picture";
     e.message.len = 10;
     ie[0].error = ie[1].error = &e;
@@ -427,6 +430,42 @@ static void test_stages(void **state)
     }
 }
 
+/* An item is told what a whole request would be: whether to try again, and tokens only as tokens.
+ */
+static void test_items_that_may_be_tried_again(void **state)
+{
+    static const struct {
+        enum rc code;
+        uint64_t limit;
+        const char *part;
+    } rows[] = {
+        {RC_NOMEM, 0, "\"retryable\":true,\"status\":503,\"retry_after_ms\":1000}]"},
+        {RC_BUSY, 9,
+         "\"code\":\"MODEL_RESOURCE_BUSY\",\"message\":\"no picture\",\"stage\":"
+         "\"inference\",\"retryable\":true,\"status\":503,\"retry_after_ms\":1000}]"},
+        {RC_LIMIT, 9,
+         "\"code\":\"MODEL_RESOURCE_LIMIT\",\"message\":\"no picture\",\"stage\":"
+         "\"inference\",\"retryable\":false,\"status\":507}]"},
+        {RC_TOO_LARGE, 9, "\"retryable\":false,\"status\":413,\"n_tokens\":10,\"limit\":9}]"},
+        {RC_TOO_LARGE, 0, "\"retryable\":false,\"status\":413}]"},
+        {RC_INTERNAL, 0, "\"retryable\":false,\"status\":500}]"},
+    };
+
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        embed("\"input\":[" URL(PNG) ",\"a\"],\"error_policy\":\"per_item\"");
+        play(i, &(struct answer){.n = 2,
+                                 .dim = 4,
+                                 .identity = "",
+                                 .stage = "inference",
+                                 .code = rows[i].code,
+                                 .limit = rows[i].limit,
+                                 .bad = 0,
+                                 .bad_again = -1});
+        assert_int_equal(T.req.status, 200);
+        assert_has(rows[i].part);
+    }
+}
+
 static void test_identity(void **state)
 {
     struct rc_err err = RC_ERR_INIT;
@@ -553,11 +592,15 @@ static void test_attachments(void **state)
                "[{\"type\":\"media\",\"url\":\"attachment:0\"},{\"type\":"
                "\"media\",\"url\":\"attachment:1\"}]",
                two, 2);
+    assert_int_equal(T.front.held_bytes, T.req.n_body);
     T.req.body = "";
     T.req.n_body = 0;
     fake_rescan_end(&T.fleet);
+    assert_int_equal(T.front.held_bytes, 6 + 5); /* the files, no longer the body */
     assert_memory_equal(sent(1)->inputs[0]->parts[0]->data.data, "PIXELS", 6);
     assert_memory_equal(sent(1)->inputs[1]->parts[0]->data.data, "WAVES", 5);
+    fake_fail(1, RC_INTERNAL, "enough", 0);
+    assert_int_equal(T.front.held_bytes, 0);
 }
 
 static void test_attachments_refused(void **state)
@@ -634,6 +677,7 @@ int main(void)
         T_(test_media_budget),
         T_(test_worker_is_not_believed),
         T_(test_stages),
+        T_(test_items_that_may_be_tried_again),
         T_(test_identity),
         T_(test_numeric_frame),
         T_(test_attachments),

@@ -548,7 +548,7 @@ static void a_worker_that_lies_about_itself_is_refused(void)
 
 static void errors_of_a_task_are_passed_on(void)
 {
-    struct ask a = {0}, b = {0};
+    struct ask a = {0}, b = {0}, c = {0};
 
     echo(&a, "m.gguf", "error=7");
     ENDS(a, RC_TOO_LARGE);
@@ -556,6 +556,9 @@ static void errors_of_a_task_are_passed_on(void)
     echo(&b, "m.gguf", "error=9");
     ENDS(b, RC_BUSY);
     MUST(b.retry_ms > 0 && view("m.gguf").deaths == 0);
+    echo(&c, "m.gguf", "error=4"); /* memory is short now */
+    ENDS(c, RC_NOMEM);
+    MUST(c.retry_ms > 0);
 }
 
 static void a_cancel_reaches_the_worker(void)

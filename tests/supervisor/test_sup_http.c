@@ -419,8 +419,12 @@ static void body_budget(void **state)
     for (int i = 0; i < 20; i++) {
         c_read(&c[i]);
         n_refused += status_of(&c[i]) == 503;
-        if (c[i].n)
+        if (c[i].n) {
             assert_non_null(strstr(c[i].in, "Retry-After: 1\r\n"));
+            assert_non_null(strstr(c[i].in, "{\"error\":\"MODEL_RESOURCE_BUSY\","));
+            assert_non_null(strstr(c[i].in, ",\"retryable\":true,\"reason\":\"inference_capacity\","
+                                            "\"retry_after_ms\":1000}"));
+        }
     }
     assert_int_equal(n_refused, 4);
     for (int i = 0; i < 20; i++)
@@ -493,6 +497,7 @@ static void too_many_connections(void **state)
         assert_int_equal(status_of(&c[i]), i < 4 ? 200 : 503);
     }
     assert_non_null(strstr(c[5].in, "max_connections"));
+    assert_non_null(strstr(c[5].in, ",\"retryable\":true,\"reason\":\"inference_admission\","));
     for (int i = 0; i < 6; i++)
         c_free(&c[i]);
     WAIT_FOR(g, sup_series_value(sup_series(g->metrics, SUP_M_HTTP_CONNS, NULL, NULL)) == 0);

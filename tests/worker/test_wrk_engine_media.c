@@ -370,6 +370,7 @@ static void bad_items_are_named_by_stage(void **state)
             fail_msg("row %u: %s, '%s': %s", i, rc_name(r.a[2 + i].rc), r.a[2 + i].err.what,
                      r.a[2 + i].err.msg);
         assert_int_equal(r.a[2 + i].err.item, 0);
+        assert_int_equal(r.a[2 + i].err.limit, strcmp(rows[i].says, "tokens") == 0 ? 64 : 0);
     }
     assert_int_equal(r.e->media.n_refused, 2 * 8);
     nothing_is_live(&r);
