@@ -234,8 +234,4 @@ def the_official_client_embeds_pictures_too():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        if server:
-            server.stop()
+    main()
