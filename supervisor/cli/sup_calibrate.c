@@ -362,8 +362,11 @@ char *sup_calibration_text(const struct sup_scores *s, const struct sup_targets 
         "validation", split_json(s, c->m[SUP_VALIDATION]), "holdout",
         split_json(s, c->m[SUP_HOLDOUT]), "targets", "precision_lower_95", t->precision,
         "minimum_coverage_or_f1", t->minimum, "source_sha256", source_sha256);
-    char *text = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    char *json = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL, *text = NULL;
 
+    if (json && asprintf(&text, "%s\n", json) < 0)
+        text = NULL;
+    free(json);
     json_decref(o);
     return text;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "sup_edit.h"
+#include "sup_history.h"
 #include "sup_term.h"
 
 enum {

@@ -7,10 +7,11 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <sodium.h>
 
-#include "sup_cmd_chat_file.h"
+#include "sup_file.h"
 #include "sup_common.h"
 #include "sup_term.h"
 
@@ -31,30 +32,14 @@ const struct sup_opt sup_opts_decisions[] = {
     {0},
 };
 
-static enum rc read_stdin(char **out, size_t *n, struct rc_err *err)
-{
-    char *b = malloc(REQUEST_BYTES + 1);
-
-    if (!b)
-        return rc_fail(err, RC_NOMEM, "out of memory");
-    *n = fread(b, 1, REQUEST_BYTES + 1, stdin);
-    if (*n > REQUEST_BYTES || ferror(stdin)) {
-        free(b);
-        return rc_fail(err, RC_TOO_LARGE, "stdin: cannot be read, or more than %u bytes",
-                       REQUEST_BYTES);
-    }
-    *out = b;
-    return RC_OK;
-}
-
 static enum rc read_request(const char *path, json_t **out, struct rc_err *err)
 {
     json_error_t why;
     char *text = NULL;
     size_t n = 0;
     enum rc rc = strcmp(path, "-") == 0
-                     ? read_stdin(&text, &n, err)
-                     : sup_chat_file_read(path, REQUEST_BYTES, true, &text, &n, err);
+                     ? sup_file_read_fd(STDIN_FILENO, "stdin", REQUEST_BYTES, &text, &n, err)
+                     : sup_file_read(path, REQUEST_BYTES, true, &text, &n, err);
 
     if (rc != RC_OK)
         return rc;
@@ -314,7 +299,7 @@ static enum rc score(struct scoring *w, const char *path, struct rc_err *err)
     enum rc rc;
 
     if ((rc = one_question(w, err)) != RC_OK || (rc = find_dimensions(w, err)) != RC_OK ||
-        (rc = sup_chat_file_read(path, LABELLED_BYTES, true, &text, &n, err)) != RC_OK)
+        (rc = sup_file_read(path, LABELLED_BYTES, true, &text, &n, err)) != RC_OK)
         return rc;
     w->inputs = json_array();
     w->rows = json_array();

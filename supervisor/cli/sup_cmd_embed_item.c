@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_cmd_chat_file.h"
+#include "sup_file.h"
 #include "sup_common.h"
 #include "sup_json.h"
 #include "sup_media.h"
@@ -87,7 +87,7 @@ enum rc sup_embed_item_file(struct sup_embed_item *it, const char *kind, const c
     enum rc rc;
 
     memset(it, 0, sizeof(*it));
-    if ((rc = sup_chat_file_read(path, SUP_MEDIA_MAX, false, &bytes, &n, err)) != RC_OK)
+    if ((rc = sup_file_read(path, SUP_MEDIA_MAX, false, &bytes, &n, err)) != RC_OK)
         return rc;
     mime = mime_of(bytes, n);
     if (strncmp(mime, kind, strlen(kind)) != 0) {
