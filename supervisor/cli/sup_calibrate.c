@@ -208,8 +208,6 @@ static double fit_label(const struct sup_scores *s, uint32_t label, double *tmp,
 
 /* --------------------------------------------------------------------- judging */
 
-static const char *const split_names[SUP_SPLITS] = {"fit", "validation", "holdout"};
-
 static bool enough(const struct sup_measure *m, enum sup_split split, struct rc_err *why)
 {
     static const uint32_t least[SUP_SPLITS] = {SUP_FIT_LEAST, SUP_VALIDATION_LEAST,
@@ -217,7 +215,7 @@ static bool enough(const struct sup_measure *m, enum sup_split split, struct rc_
 
     if (m->n >= least[split])
         return true;
-    rc_fail(why, RC_INVALID, "%u %s samples, expected at least %u", m->n, split_names[split],
+    rc_fail(why, RC_INVALID, "%u %s samples, expected at least %u", m->n, sup_split_names[split],
             least[split]);
     return false;
 }
@@ -229,7 +227,7 @@ static bool reaches(double got, double want, const char *what, enum sup_split sp
     if (got >= want)
         return true;
     rc_fail(why, RC_INVALID, "%s%s on %s is %.4f, expected at least %.4f", what, of,
-            split_names[split], got, want);
+            sup_split_names[split], got, want);
     return false;
 }
 

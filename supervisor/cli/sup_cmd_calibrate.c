@@ -44,8 +44,6 @@ static void show_row(FILE *to, const char *split, const char *label, const struc
 
 static void show(FILE *to, const struct sup_scores *s, const struct sup_calibration *c)
 {
-    static const char *const names[SUP_SPLITS] = {"fit", "validation", "holdout"};
-
     if (!s->multi)
         fprintf(to, "min_similarity %.6f, min_margin %.6f\n", c->min_similarity, c->min_margin);
     for (uint32_t i = 0; s->multi && i < s->n_labels; i++) {
@@ -55,7 +53,7 @@ static void show(FILE *to, const struct sup_scores *s, const struct sup_calibrat
     }
     for (int k = 0; k < SUP_SPLITS; k++)
         for (uint32_t i = 0; i < (s->multi ? s->n_labels : 1); i++)
-            show_row(to, names[k], s->multi ? s->label[i] : NULL, &c->m[k][i], s->multi);
+            show_row(to, sup_split_names[k], s->multi ? s->label[i] : NULL, &c->m[k][i], s->multi);
 }
 
 /* ---------------------------------------------------------------------- writing */

@@ -11,6 +11,7 @@
 
 #include <sodium.h>
 
+#include "sup_calibrate.h"
 #include "sup_file.h"
 #include "sup_common.h"
 #include "sup_term.h"
@@ -145,14 +146,16 @@ static enum rc one_question(struct scoring *w, struct rc_err *err)
 {
     json_t *list = json_object_get(w->request, "questions"), *q = json_array_get(list, 0), *c;
     const char *type = json_string_value(json_object_get(q, "type"));
+    bool multi;
     size_t i;
 
     if (json_array_size(list) != 1 || !type)
         return rc_fail(err, RC_INVALID, "--scores: expected a request with one question");
-    w->mode = strcmp(type, "multi_choice") == 0 ? "multi" : "single";
+    multi = strcmp(type, "multi_choice") == 0;
+    w->mode = multi ? "multi" : "single";
     json_object_del(q, "embedding_options");
     json_object_del(q, "similarity_thresholds");
-    if (strcmp(type, "multi_choice") == 0)
+    if (multi)
         json_object_set_new(q, "similarity_thresholds", json_integer(-1));
     json_object_del(w->request, "input");
     json_object_del(w->request, "inputs");
@@ -216,7 +219,7 @@ static const char *split_of(const json_t *row, const unsigned char *sum)
     const char *given = json_string_value(json_object_get(row, "split"));
     unsigned k = (sum[0] * 256u + sum[1]) % 10;
 
-    return given ? given : k < 4 ? "fit" : k < 6 ? "validation" : "holdout";
+    return given ? given : sup_split_names[k < 4 ? SUP_FIT : k < 6 ? SUP_VALIDATION : SUP_HOLDOUT];
 }
 
 static enum rc tell_sample(struct scoring *w, const json_t *row, const json_t *answer,
@@ -338,9 +341,7 @@ int sup_cmd_decisions(const struct sup_args *a)
         status = sup_fail(a->cmd, &err);
     } else if (sup_session_open(&s, a, a->v[O_SERVER].text, a->v[O_MODELS_DIR].text, &err) !=
                RC_OK) {
-        status = err.code == RC_INVALID || err.code == RC_CONFLICT
-                     ? sup_usage_error(a->cmd, "%s", err.msg)
-                     : sup_fail(a->cmd, &err);
+        status = sup_session_fail(a->cmd, &err);
     } else {
         w.client = s.client;
         w.request = request;
