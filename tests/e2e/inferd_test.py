@@ -37,6 +37,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 TINY_GEMMA = "gemma3_text"
 TINY_GEMMA_BF16 = "gemma3_text-bf16"
 TINY_BERT = "minilm"
+NO_CHECKPOINT = ("cases.json", "golden.safetensors", "*.py", "*.md", "*.png", "*.wav", "oracle", "suite", "__pycache__")
 REAL_GEMMA = "gemma-3-270m.gguf"
 REAL_MINILM = "all-MiniLM-L6-v2"
 
@@ -116,10 +117,10 @@ def real_models():
 
 
 def copy_model(name, to_dir, as_name=None):
-    """A golden checkpoint (folder) copied below to_dir, without the expected outputs."""
+    """A golden checkpoint (folder) copied below to_dir, without the expected outputs, tools and media that lie beside it."""
     src = os.path.join(GOLDEN, name)
     dst = os.path.join(to_dir, as_name or name)
-    shutil.copytree(src, dst, ignore=shutil.ignore_patterns("cases.json", "golden.safetensors"))
+    shutil.copytree(src, dst, ignore=shutil.ignore_patterns(*NO_CHECKPOINT))
     return dst
 
 
