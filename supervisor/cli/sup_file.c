@@ -132,7 +132,7 @@ enum rc sup_file_write(const char *name, const char *s, size_t n, mode_t mode, s
         return rc;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return rc_fail(err, RC_INVALID, "'%.200s' is no regular file", path);
-    snprintf(beside, sizeof(beside), "%s.%ld.new", path, (long)getpid());
+    snprintf(beside, sizeof(beside), "%s.%ld.partial", path, (long)getpid());
     fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
         return rc_fail(err, RC_IO, "'%.200s': %s", beside, strerror(errno));
