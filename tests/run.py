@@ -1,8 +1,8 @@
 """run.py - the test runner behind ./tests/run (which installs packages first).
 
 Steps, in order: kgen --check (the checked-in kernels are current), unit and golden tests (preset dev), end-to-end and
-fault scripts against real processes (dev), unit and golden under asan+ubsan, end-to-end under asan, thread tests under
-tsan, fuzz targets for a few seconds each on their corpora.
+fault scripts against real processes (dev), unit and golden under asan+ubsan, end-to-end under asan (but those of PLAIN_ONLY,
+which the pass before had: it names them and counts them nowhere), thread tests under tsan, fuzz targets for a few seconds each on their corpora.
 Every case is counted: a cmocka test, a fuzz target, a case of a script. A thing that cannot run here is skipped with its
 reason, never passed. Logs: build/test-logs/.
 """
@@ -60,8 +60,36 @@ class Totals:
 T = Totals()
 
 
-def run(cmd, log, timeout, env=None):
-    """Runs cmd with its output in a log; returns (status, text). 124 = timed out."""
+def session(sid):
+    """Living processes of a session: [(pid, name)]."""
+    out = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as f:
+                name, _, rest = f.read().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        state, _, _, of = rest.split()[:4]
+        if int(of) == sid and state not in ("Z", "X"):
+            out.append((int(entry), name))
+    return out
+
+
+def left_behind(sid, seconds=2):
+    """What a program that ended left running, killed now."""
+    end = time.monotonic() + seconds
+    while (left := session(sid)) and time.monotonic() < end:
+        time.sleep(0.05)
+    for pid, _ in left:
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+    return left
+
+
+def run(cmd, log, timeout, env=None, left=None):
+    """Runs cmd with its output in a log; returns (status, text). 124 = timed out. left: a list for what it left running."""
     path = os.path.join(LOGS, log + ".log")
     with open(path, "w", encoding="utf-8", errors="replace") as out:
         p = subprocess.Popen(cmd, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -72,6 +100,8 @@ def run(cmd, log, timeout, env=None):
             os.killpg(p.pid, 9)
             p.wait()
             status = 124
+    if left is not None:
+        left += left_behind(p.pid)
     with open(path, encoding="utf-8", errors="replace") as f:
         return status, f.read()
 
@@ -264,7 +294,8 @@ def models():
 
 
 def script_one(py, src, folder, preset, n, timeout, env):
-    status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env)
+    left = []
+    status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env, left)
     seen = fails = 0
     for line in text.splitlines():
         m = CASE.match(line)
@@ -282,6 +313,8 @@ def script_one(py, src, folder, preset, n, timeout, env):
         T.fail(f"{preset} {folder}/{n}", f"exit {status}; build/test-logs/{preset}-{folder}-{n[:-3]}.log")
     elif seen == 0 and status == 0:
         T.fail(f"{preset} {folder}/{n}", "reported no case")
+    if left and status != 124:
+        T.fail(f"{preset} {folder}/{n}", f"left running: {', '.join(f'{name} ({pid})' for pid, name in left)}")
 
 
 def scripts(folder, preset, label, only=None, timeout=600, without=None):
@@ -293,6 +326,7 @@ def scripts(folder, preset, label, only=None, timeout=600, without=None):
     if only:
         names = [n for n in names if re.search(only, n)]
     elif without:
+        print(f"{label}: without {', '.join(n[:-3] for n in names if without.search(n))}", flush=True)
         names = [n for n in names if not without.search(n)]
     py = venv() or sys.executable
     env = {"INFERD_BIN": os.path.join(ROOT, "build", preset), "INFERD_PRESET": preset,

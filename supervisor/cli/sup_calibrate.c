@@ -208,8 +208,6 @@ static double fit_label(const struct sup_scores *s, uint32_t label, double *tmp,
 
 /* --------------------------------------------------------------------- judging */
 
-static const char *const split_names[SUP_SPLITS] = {"fit", "validation", "holdout"};
-
 static bool enough(const struct sup_measure *m, enum sup_split split, struct rc_err *why)
 {
     static const uint32_t least[SUP_SPLITS] = {SUP_FIT_LEAST, SUP_VALIDATION_LEAST,
@@ -217,7 +215,7 @@ static bool enough(const struct sup_measure *m, enum sup_split split, struct rc_
 
     if (m->n >= least[split])
         return true;
-    rc_fail(why, RC_INVALID, "%u %s samples, expected at least %u", m->n, split_names[split],
+    rc_fail(why, RC_INVALID, "%u %s samples, expected at least %u", m->n, sup_split_names[split],
             least[split]);
     return false;
 }
@@ -229,7 +227,7 @@ static bool reaches(double got, double want, const char *what, enum sup_split sp
     if (got >= want)
         return true;
     rc_fail(why, RC_INVALID, "%s%s on %s is %.4f, expected at least %.4f", what, of,
-            split_names[split], got, want);
+            sup_split_names[split], got, want);
     return false;
 }
 
@@ -362,8 +360,11 @@ char *sup_calibration_text(const struct sup_scores *s, const struct sup_targets 
         "validation", split_json(s, c->m[SUP_VALIDATION]), "holdout",
         split_json(s, c->m[SUP_HOLDOUT]), "targets", "precision_lower_95", t->precision,
         "minimum_coverage_or_f1", t->minimum, "source_sha256", source_sha256);
-    char *text = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    char *json = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL, *text = NULL;
 
+    if (json && asprintf(&text, "%s\n", json) < 0)
+        text = NULL;
+    free(json);
     json_decref(o);
     return text;
 }

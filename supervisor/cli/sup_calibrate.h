@@ -26,6 +26,7 @@
 #define SUP_LABEL_LEAST 30u /* multi: positive and negative holdout samples of every label */
 
 enum sup_split { SUP_FIT, SUP_VALIDATION, SUP_HOLDOUT, SUP_SPLITS };
+extern const char *const sup_split_names[SUP_SPLITS];
 
 struct sup_sample {
     char hash[65];

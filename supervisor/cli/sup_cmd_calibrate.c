@@ -5,17 +5,15 @@
  * tests/e2e/decisions.py
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <sodium.h>
 
 #include "sup_calibrate.h"
 #include "sup_cli.h"
-#include "sup_cmd_chat_file.h"
+#include "sup_file.h"
 #include "sup_term.h"
 
 enum { O_PRECISION, O_COVERAGE, O_F1 };
@@ -46,8 +44,6 @@ static void show_row(FILE *to, const char *split, const char *label, const struc
 
 static void show(FILE *to, const struct sup_scores *s, const struct sup_calibration *c)
 {
-    static const char *const names[SUP_SPLITS] = {"fit", "validation", "holdout"};
-
     if (!s->multi)
         fprintf(to, "min_similarity %.6f, min_margin %.6f\n", c->min_similarity, c->min_margin);
     for (uint32_t i = 0; s->multi && i < s->n_labels; i++) {
@@ -57,7 +53,7 @@ static void show(FILE *to, const struct sup_scores *s, const struct sup_calibrat
     }
     for (int k = 0; k < SUP_SPLITS; k++)
         for (uint32_t i = 0; i < (s->multi ? s->n_labels : 1); i++)
-            show_row(to, names[k], s->multi ? s->label[i] : NULL, &c->m[k][i], s->multi);
+            show_row(to, sup_split_names[k], s->multi ? s->label[i] : NULL, &c->m[k][i], s->multi);
 }
 
 /* ---------------------------------------------------------------------- writing */
@@ -74,48 +70,6 @@ static enum rc make_folder(const char *path, struct rc_err *err)
     if (mkdir(dir, 0755) == 0 || errno == EEXIST)
         return RC_OK;
     return rc_fail(err, RC_IO, "folder '%.300s': %s", dir, strerror(errno));
-}
-
-static enum rc write_all(int fd, const char *s, size_t n)
-{
-    while (n > 0) {
-        ssize_t k = write(fd, s, n);
-
-        if (k < 0 && errno != EINTR)
-            return RC_IO;
-        s += k > 0 ? k : 0;
-        n -= k > 0 ? (size_t)k : 0;
-    }
-    return RC_OK;
-}
-
-static enum rc write_artifact(const char *path, const char *text, struct rc_err *err)
-{
-    char part[4096];
-    enum rc rc;
-    int fd;
-
-    if (strlen(path) > sizeof(part) - 16)
-        return rc_fail(err, RC_TOO_LARGE, "the file's name is too long");
-    if ((rc = make_folder(path, err)) != RC_OK)
-        return rc;
-    snprintf(part, sizeof(part), "%s.partial", path);
-    if ((fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) < 0)
-        return rc_fail(err, RC_IO, "'%.300s': %s", part, strerror(errno));
-    rc = write_all(fd, text, strlen(text));
-    if (rc == RC_OK)
-        rc = write_all(fd, "\n", 1);
-    if (rc == RC_OK && fsync(fd) != 0)
-        rc = RC_IO;
-    if (close(fd) != 0)
-        rc = RC_IO;
-    if (rc == RC_OK && rename(part, path) != 0)
-        rc = RC_IO;
-    if (rc == RC_OK)
-        return RC_OK;
-    rc_fail(err, RC_IO, "'%.300s': %s", path, strerror(errno));
-    (void)unlink(part);
-    return rc;
 }
 
 /* ---------------------------------------------------------------------- running */
@@ -136,7 +90,8 @@ static enum rc run(const struct sup_args *a, const struct sup_scores *s,
         rc = rc_fail(err, c->why.code, "not qualified, nothing is written: %s", c->why.msg);
     } else if (!(text = sup_calibration_text(s, t, c, source))) {
         rc = rc_fail(err, RC_NOMEM, "out of memory");
-    } else if ((rc = write_artifact(a->pos[1], text, err)) == RC_OK) {
+    } else if ((rc = make_folder(a->pos[1], err)) == RC_OK &&
+               (rc = sup_file_write(a->pos[1], text, strlen(text), 0644, err)) == RC_OK) {
         fprintf(stderr, "qualified: ");
         sup_print_clean(stderr, a->pos[1], false);
         putc('\n', stderr);
@@ -156,7 +111,7 @@ int sup_cmd_calibrate(const struct sup_args *a)
     size_t n = 0;
     enum rc rc;
 
-    rc = sup_chat_file_read(a->pos[0], SUP_SCORES_BYTES, true, &text, &n, &err);
+    rc = sup_file_read(a->pos[0], SUP_SCORES_BYTES, true, &text, &n, &err);
     if (rc == RC_OK && (rc = sup_scores_read(&s, text, n, &err)) != RC_OK)
         rc_wrap(&err, "'%.200s'", a->pos[0]);
     if (rc == RC_OK && a->v[s.multi ? O_COVERAGE : O_F1].set) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "sup_edit.h"
+#include "sup_history.h"
 #include "sup_term.h"
 
 enum {
@@ -364,9 +365,7 @@ int sup_cmd_chat(const struct sup_args *a)
     }
     sup_cli_catch_int();
     if (sup_session_open(&s, a, a->v[O_SERVER].text, dir, &err) != RC_OK) {
-        status = err.code == RC_INVALID || err.code == RC_CONFLICT
-                     ? sup_usage_error(a->cmd, "%s", err.msg)
-                     : sup_fail(a->cmd, &err);
+        status = sup_session_fail(a->cmd, &err);
         goto out;
     }
     c.client = s.client;

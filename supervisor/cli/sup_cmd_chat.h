@@ -2,7 +2,6 @@
 #ifndef INFERD_SUP_CMD_CHAT_H
 #define INFERD_SUP_CMD_CHAT_H
 
-#include "sup_cmd_chat_file.h"
 #include "sup_cmd_chat_set.h"
 #include "sup_common.h"
 #include "sup_talk.h"

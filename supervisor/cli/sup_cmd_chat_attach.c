@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sup_cmd_chat.h"
+#include "sup_file.h"
 #include "sup_term.h"
 
 #define FILE_MAX_BYTES (1u << 20) /* what the server's tokenize takes */
@@ -31,7 +32,7 @@ static enum rc attach(struct sup_chat *c, const char *path, struct rc_err *err)
     const uint64_t answer = sup_chat_max_tokens(c);
     char *text = NULL, *grown;
     uint64_t n_tok;
-    enum rc rc = sup_chat_file_read(path, FILE_MAX_BYTES, true, &text, &n, err);
+    enum rc rc = sup_file_read(path, FILE_MAX_BYTES, true, &text, &n, err);
 
     if (rc != RC_OK)
         return rc;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_cmd_chat_file.h"
+#include "sup_file.h"
 #include "sup_gen.h"
 #include "sup_near.h"
 
@@ -158,7 +158,7 @@ static json_t *file_text(int i, const char *value, struct rc_err *err)
     size_t n = 0;
     json_t *j = NULL;
 
-    if (sup_chat_file_read(value, SUP_FORMAT_BYTES, true, &s, &n, err) != RC_OK) {
+    if (sup_file_read(value, SUP_FORMAT_BYTES, true, &s, &n, err) != RC_OK) {
         rc_wrap(err, "%s", sup_chat_rows[i].name);
         return NULL;
     }

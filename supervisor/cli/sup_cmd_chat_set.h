@@ -74,7 +74,7 @@ void sup_chat_set_deinit(struct sup_chat_set *s);
 int sup_chat_set_find(const char *name, size_t n, struct rc_err *err);
 /* value as a person writes it; "default" resets. *s is untouched on error:
  * RC_INVALID names setting, value and what is expected; of files also the errors of
- * sup_chat_file_read. */
+ * sup_file_read. */
 enum rc sup_chat_set_put(struct sup_chat_set *s, int i, const char *value, struct rc_err *err);
 /* The value for people, at most 63 bytes of ASCII; returns out. */
 const char *sup_chat_set_text(const struct sup_chat_set *s, int i, char out[64]);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sup_file.h"
 #include "sup_term.h"
 
 static bool on_help(struct sup_chat *c, const char *rest);
@@ -143,7 +144,7 @@ static bool on_save(struct sup_chat *c, const char *rest)
 {
     struct rc_err err = RC_ERR_INIT;
     char *s = sup_talk_text(&c->talk, c->model);
-    enum rc rc = s ? sup_chat_file_write(rest, s, strlen(s), &err)
+    enum rc rc = s ? sup_file_write(rest, s, strlen(s), 0600, &err)
                    : rc_fail(&err, RC_NOMEM, "out of memory");
 
     free(s);
@@ -158,7 +159,7 @@ static bool on_load(struct sup_chat *c, const char *rest)
     struct rc_err err = RC_ERR_INIT;
     char *s = NULL;
     size_t n = 0;
-    enum rc rc = sup_chat_file_read(rest, 2 * SUP_TALK_MAX_BYTES, true, &s, &n, &err);
+    enum rc rc = sup_file_read(rest, 2 * SUP_TALK_MAX_BYTES, true, &s, &n, &err);
 
     if (rc == RC_OK)
         rc = sup_talk_parse(&c->talk, s, n, &err);

@@ -7,10 +7,12 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <sodium.h>
 
-#include "sup_cmd_chat_file.h"
+#include "sup_calibrate.h"
+#include "sup_file.h"
 #include "sup_common.h"
 #include "sup_term.h"
 
@@ -31,30 +33,14 @@ const struct sup_opt sup_opts_decisions[] = {
     {0},
 };
 
-static enum rc read_stdin(char **out, size_t *n, struct rc_err *err)
-{
-    char *b = malloc(REQUEST_BYTES + 1);
-
-    if (!b)
-        return rc_fail(err, RC_NOMEM, "out of memory");
-    *n = fread(b, 1, REQUEST_BYTES + 1, stdin);
-    if (*n > REQUEST_BYTES || ferror(stdin)) {
-        free(b);
-        return rc_fail(err, RC_TOO_LARGE, "stdin: cannot be read, or more than %u bytes",
-                       REQUEST_BYTES);
-    }
-    *out = b;
-    return RC_OK;
-}
-
 static enum rc read_request(const char *path, json_t **out, struct rc_err *err)
 {
     json_error_t why;
     char *text = NULL;
     size_t n = 0;
     enum rc rc = strcmp(path, "-") == 0
-                     ? read_stdin(&text, &n, err)
-                     : sup_chat_file_read(path, REQUEST_BYTES, true, &text, &n, err);
+                     ? sup_file_read_fd(STDIN_FILENO, "stdin", REQUEST_BYTES, &text, &n, err)
+                     : sup_file_read(path, REQUEST_BYTES, true, &text, &n, err);
 
     if (rc != RC_OK)
         return rc;
@@ -160,14 +146,16 @@ static enum rc one_question(struct scoring *w, struct rc_err *err)
 {
     json_t *list = json_object_get(w->request, "questions"), *q = json_array_get(list, 0), *c;
     const char *type = json_string_value(json_object_get(q, "type"));
+    bool multi;
     size_t i;
 
     if (json_array_size(list) != 1 || !type)
         return rc_fail(err, RC_INVALID, "--scores: expected a request with one question");
-    w->mode = strcmp(type, "multi_choice") == 0 ? "multi" : "single";
+    multi = strcmp(type, "multi_choice") == 0;
+    w->mode = multi ? "multi" : "single";
     json_object_del(q, "embedding_options");
     json_object_del(q, "similarity_thresholds");
-    if (strcmp(type, "multi_choice") == 0)
+    if (multi)
         json_object_set_new(q, "similarity_thresholds", json_integer(-1));
     json_object_del(w->request, "input");
     json_object_del(w->request, "inputs");
@@ -231,7 +219,7 @@ static const char *split_of(const json_t *row, const unsigned char *sum)
     const char *given = json_string_value(json_object_get(row, "split"));
     unsigned k = (sum[0] * 256u + sum[1]) % 10;
 
-    return given ? given : k < 4 ? "fit" : k < 6 ? "validation" : "holdout";
+    return given ? given : sup_split_names[k < 4 ? SUP_FIT : k < 6 ? SUP_VALIDATION : SUP_HOLDOUT];
 }
 
 static enum rc tell_sample(struct scoring *w, const json_t *row, const json_t *answer,
@@ -314,7 +302,7 @@ static enum rc score(struct scoring *w, const char *path, struct rc_err *err)
     enum rc rc;
 
     if ((rc = one_question(w, err)) != RC_OK || (rc = find_dimensions(w, err)) != RC_OK ||
-        (rc = sup_chat_file_read(path, LABELLED_BYTES, true, &text, &n, err)) != RC_OK)
+        (rc = sup_file_read(path, LABELLED_BYTES, true, &text, &n, err)) != RC_OK)
         return rc;
     w->inputs = json_array();
     w->rows = json_array();
@@ -353,9 +341,7 @@ int sup_cmd_decisions(const struct sup_args *a)
         status = sup_fail(a->cmd, &err);
     } else if (sup_session_open(&s, a, a->v[O_SERVER].text, a->v[O_MODELS_DIR].text, &err) !=
                RC_OK) {
-        status = err.code == RC_INVALID || err.code == RC_CONFLICT
-                     ? sup_usage_error(a->cmd, "%s", err.msg)
-                     : sup_fail(a->cmd, &err);
+        status = sup_session_fail(a->cmd, &err);
     } else {
         w.client = s.client;
         w.request = request;

@@ -442,9 +442,7 @@ int sup_cmd_embed(const struct sup_args *a)
     }
     sup_cli_catch_int();
     if (sup_session_open(&s, a, a->v[O_SERVER].text, a->v[O_MODELS_DIR].text, &err) != RC_OK) {
-        status = err.code == RC_INVALID || err.code == RC_CONFLICT
-                     ? sup_usage_error(a->cmd, "%s", err.msg)
-                     : sup_fail(a->cmd, &err);
+        status = sup_session_fail(a->cmd, &err);
     } else {
         w.client = s.client;
         status = run(&w, &l, &err) == RC_OK && output_end(a, &err) == RC_OK

@@ -5,15 +5,16 @@
  */
 #include "sup_cmd_embed.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_cmd_chat_file.h"
+#include "sup_file.h"
 #include "sup_common.h"
 #include "sup_json.h"
 #include "sup_media.h"
 
-/* The bytes at `at`, and those at 8 where more are needed. */
+/* The first bytes, and those at 8 where more are needed. */
 static const struct magic {
     const char *mime, *first, *at8;
 } magics[] = {
@@ -25,9 +26,6 @@ static const struct magic {
     {"audio/flac", "fLaC", ""},
     {"audio/ogg", "OggS", ""},
     {"audio/mpeg", "ID3", ""},
-    {"audio/mpeg", "\xff\xfb", ""},
-    {"audio/mpeg", "\xff\xf3", ""},
-    {"audio/mpeg", "\xff\xf2", ""},
 };
 
 static bool begins(const char *s, size_t n, size_t at, const char *with)
@@ -42,7 +40,8 @@ static const char *mime_of(const char *s, size_t n)
     for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++)
         if (begins(s, n, 0, magics[i].first) && begins(s, n, 8, magics[i].at8))
             return magics[i].mime;
-    return "";
+    /* a frame of layer III, of any version */
+    return n >= 2 && (uint8_t)s[0] == 0xff && (s[1] & 0xe6) == 0xe2 ? "audio/mpeg" : "";
 }
 
 static enum rc no_memory(struct sup_embed_item *it, struct rc_err *err)
@@ -87,7 +86,7 @@ enum rc sup_embed_item_file(struct sup_embed_item *it, const char *kind, const c
     enum rc rc;
 
     memset(it, 0, sizeof(*it));
-    if ((rc = sup_chat_file_read(path, SUP_MEDIA_MAX, false, &bytes, &n, err)) != RC_OK)
+    if ((rc = sup_file_read(path, SUP_MEDIA_MAX, false, &bytes, &n, err)) != RC_OK)
         return rc;
     mime = mime_of(bytes, n);
     if (strncmp(mime, kind, strlen(kind)) != 0) {

@@ -24,13 +24,10 @@
 
 static enum rc find(char *out, size_t cap, struct rc_err *err)
 {
-    char *slash;
-    enum rc rc = sup_worker_path(out, cap, NULL, err);
+    enum rc rc = sup_beside_path(out, cap, PROGRAM, err);
 
     if (rc != RC_OK)
         return rc;
-    slash = strrchr(out, '/') + 1; /* it lies beside inferd-worker, and its name is shorter */
-    memcpy(slash, PROGRAM, sizeof(PROGRAM));
     if (access(out, X_OK) != 0)
         return rc_fail(err, RC_NOT_FOUND,
                        "'%.300s' cannot be executed (%s): it reads PDF files, and is built where "

@@ -73,7 +73,7 @@ int sup_cmd_list(const struct sup_args *a)
     enum rc rc;
 
     if ((rc = sup_session_open(&s, a, a->v[O_SERVER].text, NULL, &err)) != RC_OK)
-        return sup_usage_error(a->cmd, "%s", err.msg);
+        return sup_session_fail(a->cmd, &err);
     rc = sup_client_call(s.client, "/ai/v1/models", NULL, 60000, &body, &err);
     if (rc == RC_OK && a->v[O_JSON].set) {
         (void)json_dumpf(body, stdout, JSON_INDENT(2));

@@ -26,7 +26,7 @@ static int run(const struct sup_args *a, bool load)
 
     sup_cli_catch_int();
     if (sup_session_open(&s, a, a->v[O_SERVER].text, NULL, &err) != RC_OK)
-        return sup_usage_error(a->cmd, "%s", err.msg);
+        return sup_session_fail(a->cmd, &err);
     if (!(body = json_pack("{s:s}", "model", a->pos[0]))) {
         rc = rc_fail(&err, RC_INVALID, "the model's name is no UTF-8");
         goto out;

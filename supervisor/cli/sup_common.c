@@ -34,6 +34,13 @@ enum rc sup_session_open(struct sup_session *s, const struct sup_args *a, const 
     return rc;
 }
 
+int sup_session_fail(const struct sup_cmd *cmd, const struct rc_err *err)
+{
+    return err->code == RC_INVALID || err->code == RC_CONFLICT
+               ? sup_usage_error(cmd, "%s", err->msg)
+               : sup_fail(cmd, err);
+}
+
 void sup_session_close(struct sup_session *s)
 {
     sup_client_free(&s->client);

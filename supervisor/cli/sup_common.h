@@ -17,6 +17,8 @@ struct sup_session {
  * models_dir: --models-dir's value or NULL. Both set is RC_CONFLICT. */
 enum rc sup_session_open(struct sup_session *s, const struct sup_args *a, const char *server,
                          const char *models_dir, struct rc_err *err);
+/* Says why it could not be opened; the exit status: of wrong options that of usage. */
+int sup_session_fail(const struct sup_cmd *cmd, const struct rc_err *err);
 void sup_session_close(struct sup_session *s);
 
 /* A copy with every byte that is no UTF-8 replaced by U+FFFD; NULL = no memory. */

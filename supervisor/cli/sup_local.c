@@ -46,17 +46,25 @@ static bool self_path(char *out, size_t cap)
     return true;
 }
 
+enum rc sup_beside_path(char *out, size_t cap, const char *program, struct rc_err *err)
+{
+    char *name;
+
+    if (!self_path(out, cap) || !(name = strrchr(out, '/')) ||
+        (size_t)(++name - out) + strlen(program) >= cap)
+        return rc_fail(err, RC_IO, "cannot tell where this program lies: %s", strerror(errno));
+    memcpy(name, program, strlen(program) + 1);
+    return RC_OK;
+}
+
 enum rc sup_worker_path(char *out, size_t cap, const char *configured, struct rc_err *err)
 {
-    char *slash;
+    enum rc rc;
 
     if (configured && *configured)
         snprintf(out, cap, "%s", configured);
-    else if (!self_path(out, cap) || !(slash = strrchr(out, '/')) ||
-             (size_t)(slash - out) + sizeof("/inferd-worker") > cap)
-        return rc_fail(err, RC_IO, "cannot tell where this program lies: %s", strerror(errno));
-    else
-        memcpy(slash, "/inferd-worker", sizeof("/inferd-worker"));
+    else if ((rc = sup_beside_path(out, cap, "inferd-worker", err)) != RC_OK)
+        return rc;
     if (access(out, X_OK) != 0)
         return rc_fail_what(
             err, RC_NOT_FOUND, "worker",

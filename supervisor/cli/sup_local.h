@@ -23,6 +23,8 @@ struct sup_local {
 enum rc sup_local_start(struct sup_local *l, const char *models_dir, struct rc_err *err);
 void sup_local_stop(struct sup_local *l);
 
+/* Path of a program beside this one, be it there or not. Errors: RC_IO. */
+enum rc sup_beside_path(char *out, size_t cap, const char *program, struct rc_err *err);
 /* Path of inferd-worker: conf's choice, else beside this program. */
 enum rc sup_worker_path(char *out, size_t cap, const char *configured, struct rc_err *err);
 /* Runs it with argv (argv[0] is set here) and gives its stdout (NUL-ended, at most

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const splits[SUP_SPLITS] = {"fit", "validation", "holdout"};
+const char *const sup_split_names[SUP_SPLITS] = {"fit", "validation", "holdout"};
 
 static bool hex64(const json_t *j)
 {
@@ -122,7 +122,7 @@ static enum rc read_sample(struct sup_scores *s, json_t *o, struct rc_err *err)
     if (!hex64(json_object_get(o, "state_sha256")))
         return bad(err, "state_sha256", "64 lowercase hexadecimal digits");
     memcpy(x->hash, json_string_value(json_object_get(o, "state_sha256")), sizeof(x->hash));
-    while (split && k < SUP_SPLITS && strcmp(splits[k], split) != 0)
+    while (split && k < SUP_SPLITS && strcmp(sup_split_names[k], split) != 0)
         k++;
     if (!split || k == SUP_SPLITS)
         return bad(err, "split", "\"fit\", \"validation\" or \"holdout\"");

@@ -279,7 +279,4 @@ def too_long_is_refused_with_numbers_or_cut_with_a_flag():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        inferd_api.end()
+    main()

@@ -289,7 +289,4 @@ def one_connection_serves_many():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        inferd_api.end()
+    main()

@@ -11,8 +11,8 @@ import struct
 import threading
 import time
 
-from inferd_standing import Before, main
-from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, wait_for
+from inferd_standing import Before
+from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, main, wait_for
 
 COMP = "/v1/completions"
 LONG = {"model": TINY_GEMMA, "prompt": "one two three", "max_tokens": 2000, "ignore_eos": True, "temperature": 1, "seed": 7}

@@ -11,8 +11,8 @@ import struct
 import threading
 import time
 
-from inferd_standing import Before, main, standing
-from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, wait_for
+from inferd_standing import Before, standing
+from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, main, wait_for
 
 ROUNDS = int(os.environ.get("INFERD_TEST_ROUNDS", 1200 if SLOW == 1 else 300))
 SEED = int(os.environ.get("INFERD_TEST_SEED", 20260701))

@@ -12,9 +12,9 @@ import tempfile
 import threading
 import time
 
-from inferd_standing import Before, main, normal
+from inferd_standing import Before, normal
 from inferd_test import (BIN, SLOW, TINY_BERT, TINY_GEMMA, TINY_GEMMA_BF16, Server, Skip, case, check, children, copy_model, equal,
-                         free_port, golden_models, pid_alive, wait_for)
+                         free_port, golden_models, main, pid_alive, wait_for)
 
 COMP = "/v1/completions"
 LONG = {"model": TINY_GEMMA, "prompt": "one two three", "max_tokens": 1900, "ignore_eos": True, "temperature": 1, "seed": 7}

@@ -6,8 +6,8 @@ import json
 import os
 import time
 
-from inferd_standing import Before, main, options, standing
-from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, copy_model, equal, golden_models
+from inferd_standing import Before, options, standing
+from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, copy_model, equal, golden_models, main
 
 options(max_body_bytes=64 << 20)
 MB = 1 << 20

@@ -11,8 +11,8 @@ import os
 import signal
 import threading
 
-from inferd_standing import main, standing
-from inferd_test import GOLDEN, TINY_BERT, TINY_GEMMA, SLOW, check, equal
+from inferd_standing import standing
+from inferd_test import GOLDEN, TINY_BERT, TINY_GEMMA, SLOW, check, equal, main
 
 BYTE0 = 24  # id of <0x00>
 COMP, CHAT = "/ai/v1/completions", "/ai/v1/chat/completions"

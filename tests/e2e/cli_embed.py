@@ -76,12 +76,14 @@ def mistakes_are_explained():
             equal(run([TINY_BERT, *args, *url]).returncode, 2, f"contradiction {args}")
         # files are looked at here, what the model cannot do is the server's to say
         with tempfile.TemporaryDirectory() as d:
-            png, wav = os.path.join(d, "a.txt"), os.path.join(d, "b.png")
+            png, wav, mp3 = (os.path.join(d, n) for n in ("a.txt", "b.png", "c"))
             with open(png, "wb") as f:
                 f.write(b"\x89PNG\r\n\x1a\n" + bytes(20))
             with open(wav, "wb") as f:
                 f.write(b"RIFF\0\0\0\0WAVEfmt ")
-            for args, word in ((["--image", png], b"takes no pictures"), (["--audio", wav], b"takes no sound"),
+            with open(mp3, "wb") as f:
+                f.write(b"\xff\xfa\x90\x00")  # a frame with a checksum
+            for args, word in ((["--image", png], b"takes no pictures"), (["--audio", wav], b"takes no sound"), (["--audio", mp3], b"takes no sound"),
                                (["--image", wav], b"is audio/wav, expected a PNG"),
                                (["--audio", png], b"is image/png, expected a WAV"),
                                (["--image", INFERD], b"no known picture or sound"),

@@ -1,7 +1,6 @@
 """decisions.py - decisions by similarity over HTTP and the two commands, on one server: the contract's rows on the tiny
 golden embedder, and a routing set (routing.json) on real MiniLM weights: how often it is right, how often it abstains, and
 whether a calibrated bound holds on sentences that no threshold has seen."""
-import atexit
 import hashlib
 import json
 import os
@@ -49,7 +48,6 @@ def server():
     if _server is None:
         _server = Server(fill=fill, log_level="debug")
         _server.start()
-        atexit.register(_server.stop)
     return _server
 
 

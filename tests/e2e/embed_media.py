@@ -10,8 +10,12 @@ import math
 import os
 import struct
 import subprocess
+import sys
 
 from inferd_test import BIN, GOLDEN, PRESET, SLOW, Server, Skip, case, check, copy_model, equal, golden_cases, main
+
+sys.path.insert(0, os.path.join(GOLDEN, "embeddinggemma2"))
+import eg2_http  # noqa: E402
 
 try:
     import openai
@@ -25,7 +29,6 @@ TASKS = {"SearchQuery": "RETRIEVAL_QUERY", "QuestionAnswering": "QUESTION_ANSWER
          "Classification": "CLASSIFICATION", "Clustering": "CLUSTERING", "Document": "RETRIEVAL_DOCUMENT",
          "multilingual": "RETRIEVAL_DOCUMENT", "long": "RETRIEVAL_DOCUMENT"}
 DIMS = {"full": None, "dim64": 64, "dim32": 32, "dim16": 16}
-MIME = {".png": "image/png", ".wav": "audio/wav"}
 server = None
 
 
@@ -52,7 +55,7 @@ def blob(name):
 
 
 def media(name):
-    return {"type": "media", "mime_type": MIME[name[-4:]], "data": base64.b64encode(blob(name)).decode()}
+    return {"type": "media", "mime_type": eg2_http.MIME[name[-4:]], "data": base64.b64encode(blob(name)).decode()}
 
 
 def picture(name):
@@ -130,20 +133,12 @@ def groups_equal_the_reference():
     equal(packed(a), packed(c), 'title "none"')
 
 
-def frame(body, files):
-    meta = json.dumps({"model": MODEL, **body}).encode()
-    out = b"AFATT001" + struct.pack("<QII", len(meta), len(files), 0)
-    for mime, data in files:
-        out += struct.pack("<IIQ", len(mime), 0, len(data))
-    return out + meta + b"".join(m + d for m, d in files)
-
-
 @case
 def the_way_a_file_comes_changes_nothing():
-    files = [(b"image/png", blob("grey.png")), (b"Audio/WAV; x=1", blob("short.wav"))]
+    files = [("image/png", blob("grey.png")), ("Audio/WAV; x=1", blob("short.wav"))]
     inputs = [{"content": [text("a"), {"type": "image_url", "image_url": {"url": "attachment:0"}},
                            {"type": "media", "data": "attachment:1", "mime_type": "audio/wav"}]}]
-    r = serve().request("POST", "/ai/v1/embed", body=frame({"input": inputs}, files),
+    r = serve().request("POST", "/ai/v1/embed", body=eg2_http.attachments({"model": MODEL, "input": inputs}, files),
                         headers={"Content-Type": "application/vnd.antfly.attachments.v1"})
     equal(r.status, 200, r.body[:400])
     inline = [{"content": [text("a"), picture("grey.png"), media("short.wav")]}]
@@ -234,8 +229,4 @@ def the_official_client_embeds_pictures_too():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        if server:
-            server.stop()
+    main()

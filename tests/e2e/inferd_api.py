@@ -49,7 +49,7 @@ _shared = None
 
 @contextlib.contextmanager
 def target():
-    """One server for all cases of a script; end() stops it."""
+    """One server for all cases of a script."""
     global _shared
     if _shared is None:
         base = os.environ.get("INFERD_BASE_URL")
@@ -70,8 +70,3 @@ def target():
             import sys
             sys.stderr.write("".join(_shared.server.log_lines[-40:]))
         raise
-
-
-def end():
-    if _shared and _shared.server:
-        _shared.server.stop()

@@ -98,15 +98,3 @@ def standing(fn):
             sys.stderr.write("".join(s.log_lines[-40:]))
             raise
     return fn
-
-
-def end():
-    if _server:
-        _server.stop()
-
-
-def main():
-    try:
-        t.main()
-    finally:
-        end()

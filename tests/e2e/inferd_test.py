@@ -2,7 +2,7 @@
 
 A script is a list of @case functions and main(); each case prints one line `ok - name`, `FAIL - name: why` or
 `skip - name: why`, which tests/run.py counts. Servers listen on loopback only, on a port the kernel picked, with a
-models folder made for them, and are stopped by pid.
+models folder made for them, and are stopped by pid: at the end of their `with`, else when the script ends.
 
     from inferd_test import Server, case, main, golden_models, check
 
@@ -37,6 +37,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 TINY_GEMMA = "gemma3_text"
 TINY_GEMMA_BF16 = "gemma3_text-bf16"
 TINY_BERT = "minilm"
+NO_CHECKPOINT = ("cases.json", "golden.safetensors", "*.py", "*.md", "*.png", "*.wav", "oracle", "suite", "__pycache__")
 REAL_GEMMA = "gemma-3-270m.gguf"
 REAL_MINILM = "all-MiniLM-L6-v2"
 
@@ -60,6 +61,7 @@ def equal(got, want, what=""):
 
 
 _cases = []
+_running = set()  # servers that were started and not stopped
 
 
 def case(fn):
@@ -67,8 +69,22 @@ def case(fn):
     return fn
 
 
+def end():
+    """Stops what no `with` stopped: a server that cases of a script share."""
+    for s in list(_running):
+        s.stop()
+
+
 def main():
-    """Runs the cases (or those named on the command line) and exits 0, 1, or 77 when all were skipped."""
+    """Runs the cases (or those named on the command line) and exits 0, 1, or 77 when all were skipped. No server stays."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sys.exit(run_cases())
+    finally:
+        end()
+
+
+def run_cases():
     want = sys.argv[1:]
     failed = passed = 0
     for fn in _cases:
@@ -89,7 +105,7 @@ def main():
             print(f"FAIL - {fn.__name__}: {type(e).__name__}: {e}".splitlines()[0], flush=True)
             traceback.print_exc()
             failed += 1
-    sys.exit(1 if failed else 0 if passed else 77)
+    return 1 if failed else 0 if passed else 77
 
 
 def real_models():
@@ -101,10 +117,10 @@ def real_models():
 
 
 def copy_model(name, to_dir, as_name=None):
-    """A golden checkpoint (folder) copied below to_dir, without the expected outputs."""
+    """A golden checkpoint (folder) copied below to_dir, without the expected outputs, tools and media that lie beside it."""
     src = os.path.join(GOLDEN, name)
     dst = os.path.join(to_dir, as_name or name)
-    shutil.copytree(src, dst, ignore=shutil.ignore_patterns("cases.json", "golden.safetensors"))
+    shutil.copytree(src, dst, ignore=shutil.ignore_patterns(*NO_CHECKPOINT))
     return dst
 
 
@@ -204,6 +220,7 @@ class Server:
                 cmd.append(f"--{k.replace('_', '-')}={str(one).lower() if isinstance(one, bool) else one}")
         self.proc = subprocess.Popen(cmd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                      env={**os.environ, **self.env}, text=True, errors="replace")
+        _running.add(self)
         threading.Thread(target=self._read_log, args=(self.proc,), daemon=True).start()
         if self.want_ready:
             self.wait_ready()
@@ -237,6 +254,7 @@ class Server:
 
     def stop(self, sig=signal.SIGTERM, seconds=20):
         status = None
+        _running.discard(self)
         if self.proc and self.proc.poll() is None:
             self.proc.send_signal(sig)
             try:

@@ -87,28 +87,32 @@ def files_of_every_coding_make_vectors_and_bad_ones_are_named():
         every_coding(s)
         bad_files(s)
         nothing_is_left(s)
-        if not os.path.exists(os.path.join(BIN, "inferd-pdf")):
-            raise Skip("inferd-pdf is not built: poppler-glib, cairo or fontconfig is missing")
-        with tempfile.TemporaryDirectory() as d:
-            file = os.path.join(d, "p.pdf")
-            with open(file, "wb") as f:
-                f.write(pages(6))
-            r = cli(s, "--json", "--text", "before", "--pdf", file, "--text", "behind")
-            equal(r.returncode, 0, r.stderr)
-            rows = [json.loads(line) for line in r.stdout.splitlines()]
-            equal([(o.get("pdf", o.get("text")), o.get("page")) for o in rows],
-                  [("before", None)] + [(file, i) for i in range(1, 7)] + [("behind", None)], "pages in order")
-            equal(len({tuple(o["embedding"]) for o in rows}), 8, "different vectors")
-            r = cli(s, "--similarity", "--pdf", file)
-            check(r.returncode == 0 and b"p.pdf, page 1  |" in r.stdout, r.stdout + r.stderr)
-            with open(file, "wb") as f:
-                f.write(pages(2)[:60])
-            for path, word in ((file, b"broken PDF"), (os.path.join(ROOT, "tests", "pdf", "encrypted.pdf"), b"encrypted"),
-                               (os.path.join(MEDIA, "444.jpg"), b"no PDF"), (d, b"no plain file"),
-                               (file + "x", b"No such file")):
-                r = cli(s, "--pdf", path)
-                check(r.returncode == 1 and word in r.stderr, (path, r.returncode, r.stderr))
-            equal(cli(s, "--pdf", file, "--group").returncode, 2, "pages are no parts of a group")
+
+
+@case
+def pages_of_a_pdf_make_vectors_and_bad_ones_are_named():
+    if not os.path.exists(os.path.join(BIN, "inferd-pdf")):
+        raise Skip("inferd-pdf is not built: poppler-glib, cairo or fontconfig is missing")
+    with Server(fill=lambda d: copy_model(MODEL, d)) as s, tempfile.TemporaryDirectory() as d:
+        file = os.path.join(d, "p.pdf")
+        with open(file, "wb") as f:
+            f.write(pages(6))
+        r = cli(s, "--json", "--text", "before", "--pdf", file, "--text", "behind")
+        equal(r.returncode, 0, r.stderr)
+        rows = [json.loads(line) for line in r.stdout.splitlines()]
+        equal([(o.get("pdf", o.get("text")), o.get("page")) for o in rows],
+              [("before", None)] + [(file, i) for i in range(1, 7)] + [("behind", None)], "pages in order")
+        equal(len({tuple(o["embedding"]) for o in rows}), 8, "different vectors")
+        r = cli(s, "--similarity", "--pdf", file)
+        check(r.returncode == 0 and b"p.pdf, page 1  |" in r.stdout, r.stdout + r.stderr)
+        with open(file, "wb") as f:
+            f.write(pages(2)[:60])
+        for path, word in ((file, b"broken PDF"), (os.path.join(ROOT, "tests", "pdf", "encrypted.pdf"), b"encrypted"),
+                           (os.path.join(MEDIA, "444.jpg"), b"no PDF"), (d, b"no plain file"),
+                           (file + "x", b"No such file")):
+            r = cli(s, "--pdf", path)
+            check(r.returncode == 1 and word in r.stderr, (path, r.returncode, r.stderr))
+        equal(cli(s, "--pdf", file, "--group").returncode, 2, "pages are no parts of a group")
 
 
 main()

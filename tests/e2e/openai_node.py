@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import inferd_api
-from inferd_test import ROOT, SLOW
+from inferd_test import ROOT, SLOW, end
 
 
 def run():
@@ -31,5 +31,5 @@ if __name__ == "__main__":
         print(f"FAIL - openai_node: {type(e).__name__}: {e}".splitlines()[0])
         raise
     finally:
-        inferd_api.end()
+        end()
     sys.exit(status)

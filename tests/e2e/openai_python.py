@@ -408,7 +408,4 @@ def below_ai_v1_too():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        inferd_api.end()
+    main()

@@ -24,13 +24,7 @@ MODEL = "embeddinggemma2"
 
 
 def fill(to_dir):
-    """The checkpoint alone, without the tools and results that lie beside it."""
-    path = copy_model(MODEL, to_dir)
-    for name in os.listdir(path):
-        if name.endswith((".py", ".md", ".png", ".wav")):
-            os.unlink(os.path.join(path, name))
-    for name in ("oracle", "suite"):
-        shutil.rmtree(os.path.join(path, name))
+    copy_model(MODEL, to_dir)
 
 
 @contextlib.contextmanager

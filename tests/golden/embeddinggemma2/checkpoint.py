@@ -16,6 +16,14 @@ SIDE = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "p
 BLOCK = 1 << 22
 
 
+def sha256(path):
+    h = hashlib.sha256()
+    with open(path, "rb") as f:
+        while part := f.read(BLOCK):
+            h.update(part)
+    return h.hexdigest()
+
+
 def poolings(folder):
     """config.json of each Pooling that modules.json lists."""
     try:

@@ -74,7 +74,7 @@ def prepare(a):
               case("text, sound, picture", [{"text": QUERIES["boats"]}, sound, picture], group=True, kind="media")]
     suite = {"schema": 1, "cases": cases, "documents": DOCUMENTS, "queries": QUERIES, "choice": CHOICE,
              "model_identity": checkpoint.identity(a.model_dir)[0],
-             "media": {n: api.sha256(os.path.join(a.suite, n)) for n in ("tall.png", "second.wav")},
+             "media": {n: checkpoint.sha256(os.path.join(a.suite, n)) for n in ("tall.png", "second.wav")},
              "prompts": {"choice": ref.prompts[CHOICE_PROMPT]}, "media_set": a.media, "versions": reference.versions()}
     api.write_report(os.path.join(a.suite, "suite.json"), suite)
     print(f"{a.suite}: {len(cases)} cases for {suite['model_identity'][:12]}")
@@ -86,9 +86,9 @@ def load_suite(folder):
     with open(path, encoding="utf-8") as f:
         suite = json.load(f)
     for name, want in suite["media"].items():
-        if api.sha256(os.path.join(folder, name)) != want:
+        if checkpoint.sha256(os.path.join(folder, name)) != want:
             raise SystemExit(f"compare: {name} is not the file of the suite")
-    return suite, api.sha256(path)
+    return suite, checkpoint.sha256(path)
 
 
 # -------------------------------------------------------------------- run
@@ -195,7 +195,7 @@ def run(a):
     out = {"schema": 1, "suite_sha256": digest, "model_identity": identity, "weights": checkpoint.weights_dtype(a.model_dir),
            "files": files, **side.about, "dim": side.dim, "vectors": vectors, "scores": scores,
            "rankings": {q: sorted(s, key=s.get, reverse=True) for q, s in scores.items()}, "choice": choice, "ms": ms,
-           **({"binary": api.sha256(a.binary)} if a.binary else {}),
+           **({"binary": checkpoint.sha256(a.binary)} if a.binary else {}),
            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     api.write_report(a.output, out)
     print(f"{a.output}: {len(vectors)} vectors by {out['backend']}")
@@ -252,7 +252,7 @@ def compare(a):
           ("agree" if not wrong else f"{len(wrong)} differences"))
     if a.output:
         api.write_report(a.output, {"schema": 1, "agree": not wrong, "wrong": wrong, "largest": worst, "tolerance": a.tolerance,
-                                    "median_ms": median, "hashes": {p: api.sha256(p) for p in (a.reference, a.result)}})
+                                    "median_ms": median, "hashes": {p: checkpoint.sha256(p) for p in (a.reference, a.result)}})
     return 1 if wrong else 0
 
 

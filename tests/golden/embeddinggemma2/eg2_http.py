@@ -1,6 +1,5 @@
 """eg2_http.py - one running server, as qualify.py and compare.py speak with it (stdlib)."""
 import base64
-import hashlib
 import http.client
 import json
 import math
@@ -128,14 +127,6 @@ def numeric(body):
         raise ValueError(f"not a numeric frame: {body[:24]!r}, {len(body)} bytes")
     flat = struct.unpack_from(f"<{rows * columns}f", body, 24)
     return kind, [list(flat[i * columns:(i + 1) * columns]) for i in range(rows)]
-
-
-def sha256(path):
-    h = hashlib.sha256()
-    with open(path, "rb") as f:
-        while part := f.read(1 << 20):
-            h.update(part)
-    return h.hexdigest()
 
 
 def write_report(path, report):

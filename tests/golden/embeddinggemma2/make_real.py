@@ -17,11 +17,12 @@ Needs torch and transformers >= 5.23 (embedding_gemma2). --check loads the folde
 reference and compares every tensor. About 3 GB of memory (6 with --check), a minute, 1.5 GB on disk in BF16.
 """
 import argparse
-import hashlib
 import json
 import os
 import shutil
 import sys
+
+import checkpoint
 
 SPACE = "\u2581"
 VOCABULARY = 262144
@@ -200,14 +201,6 @@ def write_json(path, value):
         f.write("\n")
 
 
-def sha256(path):
-    h = hashlib.sha256()
-    with open(path, "rb") as f:
-        while part := f.read(1 << 22):
-            h.update(part)
-    return h.hexdigest()
-
-
 def check(folder, state):
     """Loads the folder as any user would; every tensor must come back."""
     import torch
@@ -263,7 +256,7 @@ def main():
         shutil.rmtree(tmp, ignore_errors=True)
         raise
     path = os.path.join(a.out, "model.safetensors")
-    print(f"{a.out}: {n} parameters {a.dtype}, {os.path.getsize(path)} bytes, seed {a.seed}, sha256 {sha256(path)}",
+    print(f"{a.out}: {n} parameters {a.dtype}, {os.path.getsize(path)} bytes, seed {a.seed}, sha256 {checkpoint.sha256(path)}",
           file=sys.stderr)
 
 

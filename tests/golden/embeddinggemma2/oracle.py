@@ -124,7 +124,7 @@ def save(a, ref, identity, files, done, means):
            "dim": ref.dim, "dims": ref.dims,
            "pictures": {n: {"width": w, "height": h, "channels": c} for n, (w, h, c) in pictures.items()},
            "media_set": a.media,
-           "media": {n: reference.sha256(os.path.join(a.out, n)) for n in names}, "cases": done}
+           "media": {n: checkpoint.sha256(os.path.join(a.out, n)) for n in names}, "cases": done}
     save_file({"means": np.stack(means)}, os.path.join(a.out, "means.safetensors"))
     tmp = os.path.join(a.out, f"oracle.json.{os.getpid()}")
     with open(tmp, "w", encoding="utf-8") as f:

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 
+import checkpoint
 import eg2_http as api
 
 CHECKS = []
@@ -443,7 +444,7 @@ def main(args=None):
     report = {
         "schema": 1, "tool": "qualify", "url": a.url, "model": a.model, "model_identity": r.identity, "passed": all(x["passed"] for x in results),
         "iterations": a.iterations, "concurrency": a.concurrency, "tolerance": a.tolerance, "figures": r.figures, "checks": results,
-        "hashes": {"oracle.json": api.sha256(os.path.join(a.oracle, "oracle.json")), "qualify.py": api.sha256(os.path.abspath(__file__)), **({"binary": api.sha256(a.binary)} if a.binary else {})},
+        "hashes": {"oracle.json": checkpoint.sha256(os.path.join(a.oracle, "oracle.json")), "qualify.py": checkpoint.sha256(os.path.abspath(__file__)), **({"binary": checkpoint.sha256(a.binary)} if a.binary else {})},
         "reference": r.oracle["versions"], "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     api.write_report(a.output, report)
     print(f"{a.output}: {sum(x['passed'] for x in results)} of {len(results)} checks passed or skipped, largest difference "

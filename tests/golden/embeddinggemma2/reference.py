@@ -4,7 +4,6 @@ The model class of transformers (>= 5.23), its picture processor and its sound f
 here, by the rules of the published processor: one prompt, parts joined by line ends, marks around media. F32, one input
 at a time. Needs torch, transformers, numpy and pillow.
 """
-import hashlib
 import json
 import os
 import sys
@@ -18,14 +17,6 @@ MARKS = {"image": ("<|image>", "<|image|>", "<image|>"), "audio": ("<|audio>", "
 WORDS = ("the harbour lies quiet under a grey sky and small boats wait for wind while children of our town learn names of "
          "all ships that come from far away with salt timber wool copper letters news songs about rivers mountains winter "
          "bread lamps markets bridges clocks gardens stone paper glass").split()
-
-
-def sha256(path):
-    h = hashlib.sha256()
-    with open(path, "rb") as f:
-        while part := f.read(1 << 22):
-            h.update(part)
-    return h.hexdigest()
 
 
 def versions():
