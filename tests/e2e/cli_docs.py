@@ -21,8 +21,8 @@ def sources(pattern):
 
 @case
 def every_log_event_is_in_the_page():
-    events = set(re.findall(r'SUP_LOG\([^"]*?"([a-z_]+)"', sources("supervisor/**/*.c")))
-    events |= set(re.findall(r'log_text\([^"]*?"([a-z_]+)"', sources("supervisor/**/*.c")))
+    events = set(re.findall(r'SUP_LOG\([^"]*?"([a-z_]+)"', sources("supervisor/**/*.[ch]")))
+    events |= set(re.findall(r'log_text\([^"]*?"([a-z_]+)"', sources("supervisor/**/*.[ch]")))
     check(len(events) > 15, f"found only {events}")
     text = page("operations.md")
     missing = sorted(e for e in events if f"`{e}`" not in text)
@@ -32,7 +32,7 @@ def every_log_event_is_in_the_page():
 @case
 def the_page_invents_no_event():
     text = page("operations.md").split("## Logs")[1].split("## Limits")[0]
-    code = sources("supervisor/**/*.c")
+    code = sources("supervisor/**/*.[ch]")
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = [e for row in rows for e in re.findall(r"`([a-z_]+)`", row)]
     check(len(named) > 15, "rows")
