@@ -340,6 +340,22 @@ struct be_attention_packed_args {
 enum rc be_attention_packed(struct be_ctx *, const struct be_attention_packed_args *,
                             struct rc_err *);
 
+/* The same with disentangled relative positions (DeBERTa). For a head, i and j rows of a sequence:
+ *   score[i][j] = (q_i . k_j + q_i . rk[d] + k_j . rq[d]) * scale,  d = rel[i - j + reach]
+ * rk, rq [n_rel, n_heads*head_dim], either NULL: without that term. rel host [2 * reach + 1], each
+ * < n_rel; a sequence has at most reach + 1 rows. No n x n memory: computed in tiles.
+ * Source: He et al. 2021, eq. 4; encoders.md 5.3. */
+struct be_attention_rel_args {
+    const struct be_tensor *q, *k, *v, *rk, *rq;
+    struct be_tensor *out;
+    const int32_t *rel;
+    uint32_t reach, n_rel;
+    const uint32_t *offsets;
+    uint32_t n_seqs, n_heads, head_dim;
+    float scale;
+};
+enum rc be_attention_rel(struct be_ctx *, const struct be_attention_rel_args *, struct rc_err *);
+
 /* out[i] = x[rows[i]]; rows host [n]. */
 struct be_gather_args {
     const struct be_tensor *x;

@@ -521,7 +521,34 @@ enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, cons
 {
     if (!m->fam->encode || (n_media > 0 && !m->fam->check_media))
         return cannot(m, n_media > 0 ? "embed pictures or sounds" : "embed", err);
-    return mdl_passes_run(m, n_seqs, ids, offsets, media, n_media, out, err);
+    return mdl_passes_run(m, n_seqs, ids, offsets, media, n_media, out, NULL, NULL, err);
+}
+
+enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                          const uint32_t *offsets, float *out, float *weights, float *vectors,
+                          struct rc_err *err)
+{
+    if (!m->fam->encode)
+        return cannot(m, "embed", err);
+    if (weights && !m->info.can_sparse)
+        return cannot(m, "give lexical weights", err);
+    if (vectors && m->info.token_dim == 0)
+        return cannot(m, "give a vector for each token", err);
+    return mdl_passes_run(m, n_seqs, ids, offsets, NULL, 0, out, weights, vectors, err);
+}
+
+uint32_t mdl_encode_dim(const struct mdl *m)
+{
+    return m->info.can_rerank ? 1 : m->info.embed_dim;
+}
+
+enum rc mdl_pair_tokens(const struct mdl *m, const char *query, size_t n_query, const char *doc,
+                        size_t n_doc, bool truncate, bool *truncated, struct mdl_ids *out,
+                        struct rc_err *err)
+{
+    return m->fam->pair_tokens
+               ? m->fam->pair_tokens(m, query, n_query, doc, n_doc, truncate, truncated, out, err)
+               : cannot(m, "score pairs of texts", err);
 }
 
 enum rc mdl_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,

@@ -55,6 +55,10 @@ struct mdl_info {
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
     bool can_embed_image, can_embed_sound, can_embed_groups;
+    bool can_rerank;  /* a cross-encoder: mdl_encode gives one logit a pair (mdl_pair_tokens) */
+    bool can_extract; /* GLiNER2: mdl_extract */
+    bool can_sparse;  /* mdl_encode_tokens: weights */
+    uint32_t token_dim; /* mdl_encode_tokens: width of vectors, 0 = gives none */
     bool never_cuts; /* an input that is too long is refused even where cutting was allowed */
     uint32_t sound_rate;   /* samples a second that its ears want, 0 = hears nothing */
     uint32_t sound_ms;     /* longest sound of one part */
@@ -223,9 +227,22 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
 /* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]), each of
  * 1 to max_input_tokens rows. Any number: what exceeds one pass (batch_tokens rows,
  * mdl_encode_max_seqs sequences) is run in several, with the same numbers.
- * out [n_seqs, embed_dim], pooled and normalized as the model's sidecars say. */
+ * out [n_seqs, mdl_encode_dim], pooled and normalized as the model's sidecars say. */
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                    float *out, struct rc_err *err);
+uint32_t mdl_encode_dim(const struct mdl *m); /* embed_dim; 1 of a cross-encoder: its logit */
+/* The same, and of the same pass, for every row of the call: its lexical weight (>= 0) to weights
+ * [n_rows] and its vector of length 1 to vectors [n_rows, token_dim]; either may be NULL.
+ * RC_UNSUPPORTED what the model has no head for. */
+enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
+                          const uint32_t *offsets, float *out, float *weights, float *vectors,
+                          struct rc_err *err);
+/* A cross-encoder's input: the template for pairs, specials written in the texts are text. Over
+ * max_input_tokens: cut longest first when truncate allows (*truncated), else RC_TOO_LARGE with
+ * err->n and err->limit. RC_UNSUPPORTED of other models. */
+enum rc mdl_pair_tokens(const struct mdl *m, const char *query, size_t n_query, const char *doc,
+                        size_t n_doc, bool truncate, bool *truncated, struct mdl_ids *out,
+                        struct rc_err *err);
 uint32_t mdl_encode_max_seqs(const struct mdl *m);
 /* Pixels as they were decoded: [height, stride] bytes of RGB or RGBA (alpha is dropped). */
 struct mdl_image {

@@ -124,6 +124,7 @@ struct mdl_pass {
     const int32_t *ids, *pos; /* [n_rows]; pos counts from 0 in each sequence */
     const struct mdl_encode_media *media; /* of this pass; their rows count from row0 */
     uint32_t row0;
+    float *weights, *vectors; /* of mdl_encode_tokens, from this pass's first row; or NULL */
 };
 
 struct mdl {
@@ -198,8 +199,11 @@ struct mdl_family {
                     const struct mdl_chat_opts *, struct mdl_ids *, struct rc_err *);
     enum rc (*embed_tokens)(const struct mdl *, const char *, size_t, const char *, bool, bool *,
                             struct mdl_ids *, struct rc_err *);
-    /* A pass of mdl_encode over checked sequences, to out [n_seqs, embed_dim]; its fit begins with
-     * mdl_passes_fit. */
+    /* Of a cross-encoder (info.can_rerank): see mdl_pair_tokens. */
+    enum rc (*pair_tokens)(const struct mdl *, const char *, size_t, const char *, size_t, bool,
+                           bool *, struct mdl_ids *, struct rc_err *);
+    /* A pass of mdl_encode over checked sequences, to out [n_seqs, mdl_encode_dim]; its fit begins
+     * with mdl_passes_fit. Asked for weights or vectors only where info says so. */
     enum rc (*encode)(struct mdl *, const struct mdl_pass *, float *, struct rc_err *);
     /* Optional: media and ordered inputs. check_media, of a call before its first pass: every
      * placeholder has its medium, every medium its placeholders. */
@@ -230,7 +234,7 @@ bool mdl_passes_shrink(struct mdl *m);
 void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
-                       struct rc_err *err);
+                       float *weights, float *vectors, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 

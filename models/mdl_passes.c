@@ -89,7 +89,7 @@ static void next(struct mdl_passes *own, uint32_t s, uint32_t n_seqs, const int3
 
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
-                       struct rc_err *err)
+                       float *weights, float *vectors, struct rc_err *err)
 {
     struct mdl_pass p;
     uint32_t s;
@@ -105,7 +105,9 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
         rc = m->fam->check_media(m, n_seqs, ids, offsets, media, n_media, err);
     for (s = 0; rc == RC_OK && s < n_seqs; s += p.n_seqs) {
         next(&m->passes, s, n_seqs, ids, offsets, media, n_media, &p);
-        rc = m->fam->encode(m, &p, out + (size_t)s * m->info.embed_dim, err);
+        p.weights = weights ? weights + p.row0 : NULL;
+        p.vectors = vectors ? vectors + (size_t)p.row0 * m->info.token_dim : NULL;
+        rc = m->fam->encode(m, &p, out + (size_t)s * mdl_encode_dim(m), err);
         if (n_media > 0)
             media += p.n_media;
         n_media -= p.n_media;

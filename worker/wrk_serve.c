@@ -102,6 +102,10 @@ static void loaded_from_info(Ipc__Loaded *l, const struct mdl_info *i)
     l->can_embed_image = i->can_embed_image;
     l->can_embed_sound = i->can_embed_sound;
     l->can_embed_groups = i->can_embed_groups;
+    l->can_rerank = i->can_rerank;
+    l->can_extract = i->can_extract;
+    l->can_embed_sparse = i->can_sparse;
+    l->token_dim = i->token_dim;
 }
 
 static enum rc send_loaded(struct wrk *w, const Ipc__Loaded *l, struct rc_err *err)

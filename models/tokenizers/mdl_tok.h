@@ -59,6 +59,14 @@ struct mdl_tok_flags {
 enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n_bytes,
                        const struct mdl_tok_flags *flags, struct mdl_ids *out, struct rc_err *err);
 
+/* A and B by the file's template for pairs (flags->add_special is taken for granted), appended to
+ * *out; offsets count in the text that a token is of. max_tokens > 0: over it, specials included,
+ * longest first is cut when truncate allows (*truncated; encoders.md 2.6), else RC_TOO_LARGE.
+ * RC_UNSUPPORTED when the file has no such template. */
+enum rc mdl_tok_encode_pair(const struct mdl_tok *t, const char *a, size_t n_a, const char *b,
+                            size_t n_b, const struct mdl_tok_flags *flags, bool truncate,
+                            bool *truncated, struct mdl_ids *out, struct rc_err *err);
+
 uint32_t mdl_tok_vocab(const struct mdl_tok *t); /* ids are < this */
 /* Vocabulary spelling of a token (as in the file), NULL for an unused id. */
 const char *mdl_tok_piece(const struct mdl_tok *t, int32_t id, size_t *n_bytes);
