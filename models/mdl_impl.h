@@ -217,6 +217,10 @@ struct mdl_family {
                            const struct mdl_encode_media *, uint32_t, struct rc_err *);
     bool (*is_placeholder)(const struct mdl *, int32_t); /* NULL: no id is */
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
+    /* Of info.can_extract: a pass of mdl_extract over checked sequences, the first of them number
+     * `first` to those who hear; its fit begins with mdl_passes_fit. */
+    enum rc (*extract)(struct mdl *, uint32_t first, uint32_t n, const struct mdl_extract_in *,
+                       const struct mdl_extract_out *, struct rc_err *);
 };
 
 extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2;
@@ -235,6 +239,9 @@ void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
                        float *weights, float *vectors, struct rc_err *err);
+/* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
+enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                           const struct mdl_extract_out *out, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 
