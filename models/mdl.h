@@ -312,7 +312,8 @@ enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
  * its instances and a mark for each of its fields, or of its classes; the words follow all prompts.
  * Every span of 1 to span_words words is scored for every field of every instance.
  * Source: encoders.md 6; docs/models/gliner2.md. */
-#define MDL_EXTRACT_COUNTS 20 /* a prompt has 0 to 19 instances */
+#define MDL_EXTRACT_COUNTS 20   /* a prompt has 0 to 19 instances */
+#define MDL_EXTRACT_WORDS 2048u /* of a sequence, at most; and fields of a prompt with instances */
 
 struct mdl_extract_prompt {
     uint32_t mark;     /* its first in marks[]: [P]; those of its fields follow */
@@ -331,8 +332,9 @@ struct mdl_extract_in {
                               word that left no token, which has the state of the row that follows */
     uint32_t n_words;
 };
-/* Who hears the numbers, of one sequence after the other, prompts and instances and fields in order;
- * what is pointed to is borrowed for the call. An error ends mdl_extract with it. */
+/* Who hears the numbers, while a pass runs; what is pointed to is borrowed for the call. The fields
+ * of an instance come one after the other, instances of a prompt in order, but those of several
+ * prompts and sequences in turn. An error ends mdl_extract with it. */
 struct mdl_extract_out {
     void *user;
     /* logits [n_fields] */

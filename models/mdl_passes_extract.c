@@ -10,6 +10,9 @@
 
 static enum rc check_words(const struct mdl_extract_in *in, struct rc_err *err)
 {
+    if (in->n_words > MDL_EXTRACT_WORDS)
+        return rc_fail(err, RC_INVALID, "%u words, expected at most %u", in->n_words,
+                       MDL_EXTRACT_WORDS);
     for (uint32_t w = 0; w < in->n_words; w++)
         if (in->words[w] > in->words[w + 1])
             return rc_fail(err, RC_INVALID, "word %u: rows %u to %u", w, in->words[w],
@@ -24,6 +27,8 @@ static enum rc check_prompts(const struct mdl_extract_in *in, struct rc_err *err
 {
     uint32_t next = 0;
 
+    if (in->n_marks > in->n_ids)
+        return rc_fail(err, RC_INVALID, "%u marks in %u rows", in->n_marks, in->n_ids);
     for (uint32_t i = 0; i < in->n_marks; i++)
         if (in->marks[i] >= in->n_ids)
             return rc_fail(err, RC_INVALID, "mark %u: row %u of %u", i, in->marks[i], in->n_ids);
@@ -31,7 +36,7 @@ static enum rc check_prompts(const struct mdl_extract_in *in, struct rc_err *err
         const struct mdl_extract_prompt *p = &in->prompts[i];
 
         if (p->n_fields == 0 || p->mark < next || p->mark >= in->n_marks ||
-            p->n_fields >= in->n_marks - p->mark || (!p->is_classes && p->n_most == 0))
+            p->n_fields >= in->n_marks - p->mark || (!p->is_classes && (p->n_most == 0 || p->n_fields > MDL_EXTRACT_WORDS)))
             return rc_fail(err, RC_INVALID,
                            "prompt %u: %u fields behind mark %u of %u, %u instances looked at", i,
                            p->n_fields, p->mark, in->n_marks, p->n_most);

@@ -220,6 +220,9 @@ struct be_cpu_kern {
     void (*act)(const struct be_act_args *a, size_t i0, size_t i1);
     void (*glu)(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
     void (*attn_local)(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
+    /* spans that begin with words [i0, i1); a, b: rows of word 0 */
+    void (*spans)(const struct be_spans_args *s, const float *a, const float *b, const float *g,
+                  uint32_t i0, uint32_t i1);
     /* scratch: BE_CPU_SCRATCH bytes of the running thread */
     void (*attn)(const struct be_cpu_attn *a, void *scratch);
     /* merges n parts per vector, part k at part + k * PART_COLS; NULL = never cut */
@@ -333,6 +336,7 @@ enum rc be_cpu_unfold(struct be_ctx *, const struct be_unfold_args *, struct rc_
 enum rc be_cpu_conv1d(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
 enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_args *,
                                struct rc_err *);
+enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *); /* be_cpu_spans.c */
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);
