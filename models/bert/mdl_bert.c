@@ -201,12 +201,15 @@ static enum rc self_test(struct mdl *m, struct rc_err *err)
 static const char *const hf_archs[] = {"BertModel",
                                        "BertForMaskedLM",
                                        "BertForPreTraining",
+                                       "BertForSequenceClassification",
                                        "bert",
                                        "RobertaModel",
                                        "RobertaForMaskedLM",
+                                       "RobertaForSequenceClassification",
                                        "roberta",
                                        "XLMRobertaModel",
                                        "XLMRobertaForMaskedLM",
+                                       "XLMRobertaForSequenceClassification",
                                        "xlm-roberta",
                                        NULL};
 static const char *const gguf_archs[] = {NULL};
@@ -223,6 +226,7 @@ const struct mdl_family mdl_bert = {
     .self_test = self_test,
     .free = mdl_bert_free,
     .embed_tokens = mdl_bert_embed_tokens,
+    .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
     .dims_check = dims_check,
 };

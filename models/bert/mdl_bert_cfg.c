@@ -192,6 +192,35 @@ static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *
     return RC_OK;
 }
 
+/* Pairs in, one logit out: the files decide how many there are. */
+static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
+{
+    const char *name = b->roberta ? "classifier.out_proj.weight" : "classifier.weight";
+    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+    const struct mdl_tok_flags flags = {.add_special = true};
+    struct mdl_ids ids = {0};
+    enum rc rc;
+
+    if (t && t->n_dims == 2 && t->dims[0] != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
+                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
+                            "are served",
+                            name, (unsigned long long)t->dims[0]);
+    m->info.can_rerank = true;
+    if (b->roberta || b->n_types < 2)
+        return RC_OK;
+    /* [SEP] is what the tokenizer puts behind a text */
+    rc = mdl_tok_encode(m->tok, "", 0, &flags, &ids, err);
+    if (rc == RC_OK && ids.n < 2)
+        rc = rc_fail_what(err, RC_FORMAT, "tokenizer.json",
+                          "tokenizer.json: an empty text has %zu tokens, expected [CLS] and [SEP]",
+                          ids.n);
+    if (rc == RC_OK)
+        b->sep = ids.ids[ids.n - 1];
+    mdl_ids_deinit(&ids);
+    return rc;
+}
+
 enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
 {
     struct bert *b = calloc(1, sizeof(*b));
@@ -216,5 +245,6 @@ enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err 
     m->info.max_input_tokens = m->info.train_ctx_tokens;
     m->info.n_layers = b->n_layers;
     m->info.d_model = b->d_model;
-    return as_embedder(m, b, src, err);
+    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, b, err)
+                                                             : as_embedder(m, b, src, err);
 }
