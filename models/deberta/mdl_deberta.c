@@ -29,7 +29,39 @@ struct deberta {
     int32_t *types; /* [rows of a pass], where sep >= 0 */
 };
 
+#define MAX_TOKENS \
+    4096 /* of an input, whatever the files say: place tables and scores grow with it */
+
 /* ------------------------------------------------------------------- opening */
+
+/* The longest input. Relative positions have no end, they are clamped: where the input has no
+ * table of positions the tokenizer's own bound counts, and n_pos only where that says nothing. */
+static enum rc read_limit(struct mdl *m, const struct mdl_deberta_info *i, int root_fd,
+                          struct rc_err *err)
+{
+    const char *file = "tokenizer_config.json";
+    uint32_t limit = i->n_pos;
+    char *text = NULL;
+    size_t n = 0;
+    json_t *j;
+    double said;
+    enum rc rc = mdl_side_read(root_fd, file, MDL_MAX_CONFIG_BYTES, &text, &n, err);
+
+    if (rc != RC_OK && rc != RC_NOT_FOUND)
+        return rc;
+    /* "no limit" is spelled as an integer of 31 digits */
+    j = rc == RC_OK ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    free(text);
+    if (rc == RC_OK && !j)
+        return rc_fail_what(err, RC_FORMAT, file, "%s is not JSON", file);
+    said = json_number_value(json_object_get(j, "model_max_length"));
+    if (said >= 2 && said <= MAX_TOKENS && (!i->bounded || said < limit))
+        limit = (uint32_t)said;
+    json_decref(j);
+    m->info.train_ctx_tokens = i->n_pos;
+    m->info.max_input_tokens = limit < MAX_TOKENS ? limit : MAX_TOKENS;
+    return RC_OK;
+}
 
 static enum rc read_pool_act(struct deberta *d, const json_t *c, struct rc_err *err)
 {
@@ -95,9 +127,10 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     if (mdl_file_find(m->file, "deberta.embeddings.word_embeddings.weight"))
         snprintf(d->prefix, sizeof(d->prefix), "deberta.");
     m->info.vocab_size = i->vocab_size;
-    m->info.train_ctx_tokens = m->info.max_input_tokens = i->n_pos;
     m->info.n_layers = i->n_layers;
     m->info.d_model = i->d_model;
+    if ((rc = read_limit(m, i, src->root_fd, err)) != RC_OK)
+        return rc;
     return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, d, src->config, err)
                                                              : as_embedder(m, d, src, err);
 }
