@@ -177,19 +177,30 @@ static enum rc find_heads(struct mdl *m, int root_fd, struct rc_err *err)
 static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *src,
                            struct rc_err *err)
 {
-    uint32_t limit = m->info.max_input_tokens;
     enum rc rc;
 
     if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
         (rc = find_heads(m, src->root_fd, err)) != RC_OK)
         return rc;
-    m->info.can_embed = true;
-    m->info.max_input_tokens = b->st.max_seq && b->st.max_seq < limit ? b->st.max_seq : limit;
-    m->info.embed_dim = b->d_model * b->st.n_pools;
-    if (b->st.default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 b->st.prompts[b->st.default_prompt].name);
+    mdl_sbert_inform(m, &b->st, b->d_model);
     return RC_OK;
+}
+
+/* Pairs in, one logit out: the files decide how many there are. */
+static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
+{
+    const char *name = b->roberta ? "classifier.out_proj.weight" : "classifier.weight";
+    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+
+    if (t && t->n_dims == 2 && t->dims[0] != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
+                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
+                            "are served",
+                            name, (unsigned long long)t->dims[0]);
+    m->info.can_rerank = true;
+    if (b->roberta || b->n_types < 2)
+        return RC_OK;
+    return mdl_sbert_sep(m, &b->sep, err);
 }
 
 enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -216,5 +227,6 @@ enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err 
     m->info.max_input_tokens = m->info.train_ctx_tokens;
     m->info.n_layers = b->n_layers;
     m->info.d_model = b->d_model;
-    return as_embedder(m, b, src, err);
+    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, b, err)
+                                                             : as_embedder(m, b, src, err);
 }

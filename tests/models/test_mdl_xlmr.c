@@ -30,7 +30,7 @@ static void alone_in_a_batch_in_several_passes(void **state)
     uint32_t s, first;
     size_t i;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     tbatch_make(&b, VOCAB);
     for (i = 0; i < 2; i++) {
         struct mdl *m = open_bge(dir, rows[i], i % 2 ? one : be);
@@ -73,7 +73,7 @@ static void heads_are_those_that_have_files(void **state)
     char dir[256];
     struct mdl *m;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, be);
     assert_true(mdl_info_get(m)->can_sparse);
     assert_int_equal(mdl_info_get(m)->token_dim, DIM);
@@ -108,7 +108,7 @@ static void heads_are_part_of_the_identity(void **state)
     char dir[256], with[65];
     struct mdl *m;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, be);
     snprintf(with, sizeof(with), "%s", mdl_info_get(m)->identity);
     assert_int_equal(strlen(with), 64);
@@ -129,7 +129,7 @@ static void info_and_limits(void **state)
     struct mdl *m;
     bool cut = false;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, be);
     i = mdl_info_get(m);
     assert_string_equal(i->family, "bert");
@@ -138,10 +138,10 @@ static void info_and_limits(void **state)
     assert_int_equal(i->train_ctx_tokens, 192); /* 194 positions, of which two are no token's */
     assert_int_equal(i->max_input_tokens, 192);
     assert_int_equal(mdl_dims_check(m, 24, &e), RC_INVALID);
-    need_ok(mdl_embed_tokens(m, "wind sea", 8, NULL, false, &cut, &ids, err));
-    assert_int_equal(ids.n, 4);
+    need_ok(mdl_embed_tokens(m, "Hello world", 11, NULL, false, &cut, &ids, err));
+    assert_int_equal(ids.n, 9);
     assert_int_equal(ids.ids[0], 0);
-    assert_int_equal(ids.ids[3], 2);
+    assert_int_equal(ids.ids[8], 2);
     mdl_ids_deinit(&ids);
     mdl_close(&m);
     tdir_set(dir, "config.json", "pad_token_id", "100");
@@ -180,13 +180,13 @@ static void prefixes_and_words_of_the_architecture(void **state)
     struct mdl *m;
     size_t i;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, be);
     need_ok(mdl_encode(m, 1, ids, offsets, want, err));
     mdl_close(&m);
     tdir_rm(dir);
     for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        bge_copy(dir);
+        tdir_new(dir, BGE_DIR);
         tdir_header(dir, rename_trunk, rows[i][0]);
         tdir_set(dir, "config.json", "architectures", rows[i][1]);
         m = open_bge(dir, 192, be);
@@ -206,7 +206,7 @@ static void maps_keep_the_largest_weight_of_an_id(void **state)
     char dir[256];
     struct mdl *m;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, be);
     assert_int_equal(mdl_sparse_map(m, ids, weights, 11, out), 2);
     assert_int_equal(out[0].id, 5);
@@ -232,7 +232,7 @@ static void passes_allocate_nothing(void **state)
     char dir[256];
     struct mdl *m;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     m = open_bge(dir, 192, own);
     tbatch_make(&b, VOCAB);
     be_ctx_seal(own);
@@ -257,7 +257,7 @@ static void refused(const char *file, const char *key, const char *value, enum r
     enum rc rc;
     int fd;
 
-    bge_copy(dir);
+    tdir_new(dir, BGE_DIR);
     if (key)
         tdir_set(dir, file, key, value);
     else
@@ -269,6 +269,80 @@ static void refused(const char *file, const char *key, const char *value, enum r
     if (rc != want || !strstr(e.msg, says))
         fail_msg("%s %s=%s: %s '%s', expected %s saying '%s'", file, key ? key : "", value,
                  rc_name(rc), e.msg, rc_name(want), says);
+}
+
+static enum rc try_cross(const char *from, const char *key, const char *value, struct mdl **m,
+                         struct rc_err *e)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    char dir[256];
+    enum rc rc;
+    int fd;
+
+    cross_copy(dir, from);
+    tdir_set(dir, "config.json", key, value);
+    fd = open_root(dir);
+    rc = mdl_open(m, fd, be, &o, e);
+    close(fd);
+    tdir_rm(dir);
+    return rc;
+}
+
+static void two_logits(json_t *header, const void *arg)
+{
+    json_t *t = json_object_get(header, arg);
+
+    /* [1, 32] becomes [2, 16]: as many numbers */
+    json_object_set_new(t, "shape", json_pack("[ii]", 2, 16));
+}
+
+static void cross_encoders_score_and_do_not_embed(void **state)
+{
+    static const char *const rows[][3] = {
+        {CROSS_BERT_DIR, "[\"BertForSequenceClassification\"]", "classifier.weight"},
+        {CROSS_XLMR_DIR, "[\"RobertaForSequenceClassification\"]", "classifier.out_proj.weight"}};
+    struct mdl_ids ids = {0};
+    struct rc_err e = RC_ERR_INIT;
+    struct mdl_opts o = small_opts(BE_F32);
+    char dir[256], doc[2000];
+    struct mdl *m = NULL;
+    bool cut = false;
+    size_t i;
+    int fd;
+
+    memset(doc, 'w', sizeof(doc));
+    for (i = 0; i < sizeof(doc); i += 2)
+        doc[i] = ' ';
+    for (i = 0; i < 2; i++) {
+        need_ok(try_cross(rows[i][0], "architectures", rows[i][1], &m, err));
+        assert_true(mdl_info_get(m)->can_rerank && !mdl_info_get(m)->can_embed);
+        assert_int_equal(mdl_encode_dim(m), 1);
+        assert_int_equal(mdl_info_get(m)->max_input_tokens, 64);
+        assert_string_equal(mdl_info_get(m)->identity, "");
+        assert_int_equal(mdl_embed_tokens(m, "a", 1, NULL, false, &cut, &ids, &e), RC_UNSUPPORTED);
+        assert_int_equal(mdl_dims_check(m, 1, &e), RC_UNSUPPORTED);
+        assert_int_equal(mdl_pair_tokens(m, "a", 1, doc, sizeof(doc), false, &cut, &ids, &e),
+                         RC_TOO_LARGE);
+        assert_int_equal(e.limit, 64);
+        assert_true(e.n > 64);
+        assert_int_equal(ids.n, 0);
+        need_ok(mdl_pair_tokens(m, "a", 1, doc, sizeof(doc), true, &cut, &ids, err));
+        assert_true(cut);
+        assert_int_equal(ids.n, 64);
+        ids.n = 0;
+        mdl_close(&m);
+        cross_copy(dir, rows[i][0]);
+        tdir_header(dir, two_logits, rows[i][2]);
+        fd = open_root(dir);
+        assert_int_equal(mdl_open(&m, fd, be, &o, &e), RC_UNSUPPORTED);
+        assert_non_null(strstr(e.msg, "2 labels"));
+        close(fd);
+        tdir_rm(dir);
+    }
+    assert_int_equal(try_cross(CROSS_BERT_DIR, "architectures",
+                               "[\"RobertaForSequenceClassification\"]", &m, &e),
+                     RC_WEIGHT_ABSENT);
+    mdl_ids_deinit(&ids);
 }
 
 static void what_does_not_fit_is_refused_by_name(void **state)
@@ -292,6 +366,7 @@ int main(void)
         cmocka_unit_test(prefixes_and_words_of_the_architecture),
         cmocka_unit_test(maps_keep_the_largest_weight_of_an_id),
         cmocka_unit_test(passes_allocate_nothing),
+        cmocka_unit_test(cross_encoders_score_and_do_not_embed),
         cmocka_unit_test(what_does_not_fit_is_refused_by_name),
     };
     int rc;

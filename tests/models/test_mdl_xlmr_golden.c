@@ -1,6 +1,6 @@
 /* XLM-RoBERTa as BGE-M3 against what transformers and FlagEmbedding computed: token states, dense
- * vectors, lexical maps, ColBERT vectors, and the scores of pairs made of them. The ids are those
- * of the reference; its tokenizer is tested elsewhere. Provenance: tests/golden/README.md */
+ * vectors, lexical maps, ColBERT vectors, and the scores of pairs made of them; cross-encoders: ids
+ * of pairs and logits. Provenance: tests/golden/README.md */
 #include "mdl_test.h"
 #include "mdl_xlmr.h"
 
@@ -255,23 +255,101 @@ static void hidden_states_agree(void **s)
     free(l.x);
 }
 
+/* ----------------------------------------------------------- cross-encoders */
+
+static void pair_of(struct mdl *m, const json_t *c, struct mdl_ids *out, bool *cut)
+{
+    const json_t *q = json_object_get(c, "query"), *d = json_object_get(c, "doc");
+
+    need_ok(mdl_pair_tokens(m, json_string_value(q), json_string_length(q), json_string_value(d),
+                            json_string_length(d), true, cut, out, err));
+}
+
+/* Ids as the reference has them, longest first cut; logits alone and all in one call. */
+static void logits_agree(const char *from)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    json_t *j = load_json(from, "cases.json"), *list = json_object_get(j, "cases");
+    uint32_t offsets[33] = {0}, n = (uint32_t)json_array_size(list), i, n_want;
+    float alone[32], all[32];
+    struct mdl_ids ids = {0};
+    struct mdl *m;
+    char dir[256];
+    bool cut, any = false;
+
+    assert_in_range(n, 4, 32);
+    cross_copy(dir, from);
+    m = open_model(dir, be, &o);
+    for (i = 0; i < n; i++) {
+        const json_t *c = json_array_get(list, i);
+        int32_t *want = ids_of(json_object_get(c, "ids"), &n_want);
+        uint32_t one[2] = {0, n_want};
+
+        pair_of(m, c, &ids, &cut);
+        any |= cut;
+        offsets[i + 1] = (uint32_t)ids.n;
+        assert_int_equal(offsets[i + 1] - offsets[i], n_want);
+        assert_memory_equal(ids.ids + offsets[i], want, n_want * sizeof(*want));
+        need_ok(mdl_encode(m, 1, want, one, &alone[i], err));
+        if (!(fabs(alone[i] - json_number_value(json_object_get(c, "logit"))) <= TOL))
+            fail_msg("logit of pair %u: %.8f, expected %.8f", i, alone[i],
+                     json_number_value(json_object_get(c, "logit")));
+        free(want);
+    }
+    assert_true(any);
+    need_ok(mdl_encode(m, n, ids.ids, offsets, all, err));
+    assert_memory_equal(alone, all, n * sizeof(float));
+    mdl_ids_deinit(&ids);
+    mdl_close(&m);
+    tdir_rm(dir);
+    json_decref(j);
+}
+
+static void cross_encoders_agree(void **s)
+{
+    logits_agree(CROSS_BERT_DIR);
+    logits_agree(CROSS_XLMR_DIR);
+}
+
+/* Ids of the file's texts by its own tokenizer. */
+static void ids_agree(void **s)
+{
+    json_t *c;
+    size_t i;
+
+    json_array_foreach(json_object_get(cases, "cases"), i, c)
+    {
+        const json_t *text = json_object_get(c, "text");
+        struct mdl_ids ids = {0};
+        uint32_t n;
+        int32_t *want = ids_of(json_object_get(c, "ids"), &n);
+        bool cut;
+
+        need_ok(mdl_embed_tokens(bge, json_string_value(text), json_string_length(text), NULL, true,
+                                 &cut, &ids, err));
+        assert_int_equal(ids.n, n);
+        assert_memory_equal(ids.ids, want, n * sizeof(*want));
+        mdl_ids_deinit(&ids);
+        free(want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_output_of_one_pass_agrees),
         cmocka_unit_test(scores_of_pairs_agree),
         cmocka_unit_test(hidden_states_agree),
+        cmocka_unit_test(ids_agree),
+        cmocka_unit_test(cross_encoders_agree),
     };
     struct mdl_opts o = small_opts(BE_F32);
-    char dir[256];
     int rc;
 
     need_dir(BGE_DIR);
     be = test_ctx(2);
     cases = load_json(BGE_DIR, "cases.json");
-    bge_copy(dir);
-    bge = open_model(dir, be, &o);
-    tdir_rm(dir);
+    bge = open_model(BGE_DIR, be, &o);
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     mdl_close(&bge);
     json_decref(cases);
