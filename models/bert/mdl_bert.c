@@ -1,9 +1,9 @@
-/* mdl_bert.c - encoders of BERT's kind: forward pass and pooling, the family's table.
+/* mdl_bert.c - encoders of BERT's kind: forward pass, and the family's table.
  *
  * Embeddings (word + position + type, LayerNorm), then post-norm layers:
  *   x = LN1(x + Wo attn(x) + bo);  x = LN2(x + W2 gelu(W1 x + b1) + b2)
  * over packed sequences: no padding is ever computed. Vectors are pooled and
- * normalised as the side files say (mdl_sbert.c); other heads: mdl_bert_heads.c.
+ * normalised as the side files say (mdl_sbert_run.c); other heads: mdl_bert_heads.c.
  *
  * Always true: a sequence's vector is the same bytes alone, in a batch, or when a
  * big batch was cut into several passes; passes allocate nothing.
@@ -112,28 +112,6 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
     return be_layer_norm(m->be, &ln, err);
 }
 
-static enum rc pool(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
-                    struct rc_err *err)
-{
-    struct be_pool_args a = {
-        .x = b->x, .offsets = p->offsets, .n_seqs = p->n_seqs, .out = b->pooled};
-    size_t dim = m->info.embed_dim, d = b->d_model;
-    uint32_t i, s;
-    enum rc rc;
-
-    for (i = 0; i < b->st.n_pools; i++) {
-        a.kind = b->st.pools[i];
-        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
-            (rc = be_tensor_read(m->be, b->pooled, 0, p->n_seqs, b->host_pooled, err)) != RC_OK)
-            return rc;
-        for (s = 0; s < p->n_seqs; s++)
-            memcpy(out + s * dim + i * d, b->host_pooled + s * d, d * sizeof(float));
-    }
-    for (s = 0; b->st.normalize && s < p->n_seqs; s++)
-        mdl_normalize(out + s * dim, (uint32_t)dim);
-    return RC_OK;
-}
-
 static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct bert *b = m->state;
@@ -151,9 +129,18 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
         return rc;
     if (m->info.can_rerank)
         return mdl_bert_score(m, b, p, out, err);
-    if ((rc = pool(m, b, p, out, err)) != RC_OK)
+    if ((rc = mdl_sbert_vectors(&b->st, m, b->x, p, out, err)) != RC_OK)
         return rc;
     return mdl_bert_tokens(m, b, p, err);
+}
+
+static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                            const char *task_type, bool truncate, bool *truncated,
+                            struct mdl_ids *out, struct rc_err *err)
+{
+    const struct bert *b = m->state;
+
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
@@ -225,7 +212,7 @@ const struct mdl_family mdl_bert = {
     .shrink = mdl_passes_shrink,
     .self_test = self_test,
     .free = mdl_bert_free,
-    .embed_tokens = mdl_bert_embed_tokens,
+    .embed_tokens = embed_tokens,
     .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
     .dims_check = dims_check,

@@ -251,11 +251,11 @@ static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *
 
     if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
         (b->gguf && (rc = gguf_steps(m, b, err)) != RC_OK) ||
+        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK ||
         (rc = find_heads(m, src->root_fd, err)) != RC_OK)
         return rc;
     m->info.can_embed = true;
     m->info.max_input_tokens = b->st.max_seq && b->st.max_seq < limit ? b->st.max_seq : limit;
-    m->info.embed_dim = b->d_model * b->st.n_pools;
     if (b->st.default_prompt >= 0)
         snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
                  b->st.prompts[b->st.default_prompt].name);

@@ -16,12 +16,12 @@ enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, 
                                        .offsets = p->offsets,
                                        .n_seqs = p->n_seqs,
                                        .kind = BE_POOL_CLS,
-                                       .out = b->pooled};
+                                       .out = b->first};
     const struct be_softcap_args tanh_1 = {.x = b->hidden, .n = p->n_seqs, .cap = 1};
     enum rc rc;
 
     if ((rc = be_pool(m->be, &first, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->pooled, b->dense_w, b->dense_b, b->hidden, p->n_seqs, BE_EPI_NONE,
+        (rc = mdl_dense(m->be, b->first, b->dense_w, b->dense_b, b->hidden, p->n_seqs, BE_EPI_NONE,
                         err)) != RC_OK ||
         (rc = be_softcap(m->be, &tanh_1, err)) != RC_OK ||
         (rc = mdl_dense(m->be, b->hidden, b->logit_w, b->logit_b, b->logit, p->n_seqs, BE_EPI_NONE,
@@ -65,4 +65,15 @@ enum rc mdl_bert_tokens(struct mdl *m, struct bert *b, const struct mdl_pass *p,
     enum rc rc = p->weights ? lexical(m, b, p, err) : RC_OK;
 
     return rc == RC_OK && p->vectors ? vectors(m, b, p, err) : rc;
+}
+
+enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
+                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
+                             struct mdl_ids *out, struct rc_err *err)
+{
+    const struct mdl_tok_flags flags = {
+        .add_special = true, .max_tokens = m->info.max_input_tokens, .stop = m->stop};
+
+    return mdl_tok_encode_pair(m->tok, query, n_query, doc, n_doc, &flags, truncate, truncated, out,
+                               err);
 }
