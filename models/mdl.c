@@ -15,7 +15,8 @@
 #include <string.h>
 
 static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert,   &mdl_eg2,    NULL};
+                                                    &mdl_bert,   &mdl_eg1,    &mdl_eg2,
+                                                    NULL};
 
 /* ------------------------------------------------------------------ families */
 
