@@ -1,7 +1,7 @@
 /* wrk_embed_impl.h - private to the Embed tasks: their items, from request to vector.
  *
- * wrk_embed.c reads texts and runs micro-batches, wrk_embed_media.c makes items with files ready,
- * wrk_embed_send.c writes the answer.
+ * wrk_embed.c reads texts, wrk_embed_media.c makes items with files ready, wrk_embed_pass.c runs
+ * micro-batches, wrk_embed_send.c writes the answer.
  */
 #ifndef INFERD_WRK_EMBED_IMPL_H
 #define INFERD_WRK_EMBED_IMPL_H

@@ -205,9 +205,13 @@ bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32
 /* After a pass that took us and gave n_tokens: counts, and guesses for the next one. */
 enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, struct rc_err *err);
 
-/* --- wrk_embed.c */
+/* --- wrk_embed_pass.c */
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);
 void wrk_embed_deinit(struct wrk_engine *e);
+/* One micro-batch of all prepared tasks with items; ends those that are complete. */
+enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
+
+/* --- wrk_embed.c */
 /* What a request says of the model, against the model: vectors at all, identity ("" = any),
  * dimensions (0 = its own). */
 enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32_t dim,
@@ -216,8 +220,6 @@ enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32
  * done for this step). Sets t->prepared. Errors: the task's. */
 enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
                           struct rc_err *why);
-/* One micro-batch of all prepared Embed tasks; ends those that are complete. */
-enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **m);
 /* Of a complete task: vectors [n inputs, dimensions], and the tokens of an input. */
 const float *wrk_embed_vectors(const struct wrk_embed *m);
