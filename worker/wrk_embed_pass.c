@@ -22,38 +22,49 @@ static bool look(void *user);
 
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err)
 {
-    if (!e->info->can_embed)
+    const struct mdl_info *i = e->info;
+
+    if (!i->can_embed && !i->can_rerank)
         return RC_OK;
+    e->encode_dim = mdl_encode_dim(e->o.mdl);
     e->max_embed_seqs = mdl_encode_max_seqs(e->o.mdl);
     /* mdl_encode takes any number; a pass holds at least the longest input */
-    e->embed_rows = e->o.batch_tokens > e->info->max_input_tokens ? e->o.batch_tokens
-                                                                  : e->info->max_input_tokens;
+    e->embed_rows =
+        e->o.batch_tokens > i->max_input_tokens ? e->o.batch_tokens : i->max_input_tokens;
+    if (e->max_embed_seqs == 0 || e->encode_dim == 0)
+        return rc_fail(err, RC_INTERNAL, "an embedding model without room for a sequence");
     e->embed_ids = calloc(e->embed_rows, sizeof(*e->embed_ids));
     e->embed_offsets = calloc((size_t)e->max_embed_seqs + 1, sizeof(*e->embed_offsets));
-    e->embed_out = calloc((size_t)e->max_embed_seqs * e->info->embed_dim, sizeof(float));
+    e->embed_out = calloc((size_t)e->max_embed_seqs * e->encode_dim, sizeof(float));
     e->pick = calloc(e->max_embed_seqs, sizeof(*e->pick));
+    if (i->can_sparse)
+        e->embed_weights = calloc(e->embed_rows, sizeof(float));
+    if (i->token_dim > 0)
+        e->embed_vectors = calloc((size_t)e->embed_rows * i->token_dim, sizeof(float));
     mdl_set_encode_stop(e->o.mdl, look, e);
-    if (e->max_embed_seqs == 0 || e->info->embed_dim == 0)
-        return rc_fail(err, RC_INTERNAL, "an embedding model without room for a sequence");
-    if (e->embed_ids == NULL || e->embed_offsets == NULL || e->embed_out == NULL || e->pick == NULL)
+    if (e->embed_ids == NULL || e->embed_offsets == NULL || e->embed_out == NULL ||
+        e->pick == NULL || (i->can_sparse && e->embed_weights == NULL) ||
+        (i->token_dim > 0 && e->embed_vectors == NULL))
         return rc_fail(err, RC_NOMEM, "embedding batch of %u sequences", e->max_embed_seqs);
     return RC_OK;
 }
 
 void wrk_embed_deinit(struct wrk_engine *e)
 {
-    if (e->info->can_embed)
+    if (e->encode_dim > 0)
         mdl_set_encode_stop(e->o.mdl, NULL, NULL);
     free(e->embed_ids);
     free(e->embed_offsets);
     free(e->embed_out);
+    free(e->embed_weights);
+    free(e->embed_vectors);
     free(e->pick);
 }
 
 /* ------------------------------------------------------------------- encoding */
 
-/* An Embed task, or a Decide task that has texts to encode. One whose next file is just being
- * decoded has its turn later: it may end then. */
+/* An Embed or Rerank task, or a Decide task that has texts to encode. One whose next file is just
+ * being decoded has its turn later: it may end then. */
 static bool waits(const struct wrk_engine *e, const struct wrk_task *t)
 {
     return t->embed != NULL && t->prepared && t != e->preparing;
@@ -65,6 +76,8 @@ static void choose_of(struct wrk_engine *e, struct wrk_task *t, uint32_t max_row
 {
     struct wrk_embed *m = t->embed;
 
+    if (!wrk_tokens_begin(e, m))
+        return;
     while (*n < e->max_embed_seqs) {
         bool is_text = m->next < m->n_order;
         uint32_t *next = is_text ? &m->next : &m->media_next;
@@ -140,7 +153,7 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
             wrk_decide_embedded(e, t);
             continue;
         }
-        rc = wrk_embed_send(e, t, &why);
+        rc = t->rerank != NULL ? wrk_rerank_send(e, t, &why) : wrk_embed_send(e, t, &why);
         if ((rc = wrk_task_sent(e, t, rc, &why, err)) != RC_OK)
             return rc;
     }
@@ -157,6 +170,7 @@ static enum rc fail_task(struct wrk_engine *e, uint32_t n, struct wrk_task *t,
         if (e->pick[i].task == t)
             e->pick[i].task = NULL;
     wrk_decide_explain(t, &mine);
+    wrk_rerank_explain(t, &mine);
     return wrk_task_end(e, t, &mine, err);
 }
 
@@ -223,14 +237,30 @@ static enum rc end_over(struct wrk_engine *e, uint32_t n, bool *ended, struct rc
 
 /* -------------------------------------------------------------------- a pass */
 
+/* What its rows gave, to its items; those encoded first go first. */
+static enum rc take_rows(struct wrk_engine *e, uint32_t n, struct rc_err *why)
+{
+    enum rc rc = RC_OK;
+
+    for (int turn = 0; turn < 2; turn++)
+        for (uint32_t i = 0; i < n && rc == RC_OK; i++)
+            if (e->pick[i].item->goes_first == (turn == 0))
+                rc = wrk_tokens_take(e, e->pick[i].task, e->pick[i].item, e->embed_offsets[i], look,
+                                     why);
+    return rc;
+}
+
 static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
 {
     struct mdl_encode_media *media = NULL;
     uint32_t rows = 0, n_media = 0, k = 0;
+    unsigned outputs = 0;
     enum rc rc;
 
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         n_media += e->pick[i].item->n_media;
+        outputs |= e->pick[i].task->embed->outputs;
+    }
     if (n_media > 0 && (media = calloc(n_media, sizeof(*media))) == NULL)
         return rc_fail(why, RC_NOMEM, "media of a pass");
     for (uint32_t i = 0; i < n; i++) {
@@ -247,13 +277,20 @@ static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
     e->embed_offsets[n] = rows;
     e->n_in_pass = n;
     e->pass_look_us = wrk_now_us() + LOOK_US;
-    rc = mdl_encode_with(e->o.mdl, n, e->embed_ids, e->embed_offsets, media, n_media, e->embed_out,
-                         why);
+    if ((outputs & ~WRK_OUT_DENSE) != 0) /* their models have no files */
+        rc = mdl_encode_tokens(e->o.mdl, n, e->embed_ids, e->embed_offsets, e->embed_out,
+                               (outputs & WRK_OUT_SPARSE) != 0 ? e->embed_weights : NULL,
+                               (outputs & WRK_OUT_TOKENS) != 0 ? e->embed_vectors : NULL, why);
+    else
+        rc = mdl_encode_with(e->o.mdl, n, e->embed_ids, e->embed_offsets, media, n_media,
+                             e->embed_out, why);
+    e->n_embed_tokens += rc == RC_OK ? rows : 0;
+    if (rc == RC_OK)
+        rc = take_rows(e, n, why);
     e->n_in_pass = 0;
     for (uint32_t i = 0; i < n; i++)
         e->pick[i].task->in_pass = false;
     free(media);
-    e->n_embed_tokens += rc == RC_OK ? rows : 0;
     return rc;
 }
 
@@ -261,31 +298,31 @@ static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
 static enum rc finish(struct wrk_engine *e, uint32_t n, enum rc failed, struct rc_err *why,
                       struct rc_err *err)
 {
-    uint32_t dim = e->info->embed_dim;
     enum rc rc = RC_OK;
 
     for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
         struct wrk_task *t = e->pick[i].task;
         struct wrk_item *it = e->pick[i].item;
+        struct wrk_embed *m = t != NULL ? t->embed : NULL;
 
         if (t == NULL)
             continue;
-        t->embed->again = false;
+        m->again = false;
         wrk_embed_media_drop(e, it);
         if (failed == RC_OK &&
-            store(e->embed_out + (size_t)i * dim, dim,
-                  t->embed->out + (size_t)it->idx * t->embed->dim, t->embed->dim)) {
+            (m->out == NULL || store(e->embed_out + (size_t)i * e->encode_dim, e->encode_dim,
+                                     m->out + (size_t)it->idx * m->dim, m->dim))) {
             it->done = true;
-            t->embed->n_done++;
+            m->n_done++;
             continue;
         }
         if (failed == RC_OK)
-            rc_fail(why, RC_INTERNAL, "the model computed a vector that is not finite");
-        if (wrk_embed_item_failed(t->embed, it->idx, it->run_stage, why) != RC_OK)
+            rc_fail(why, RC_INTERNAL, "the model computed a number that is not finite");
+        wrk_item_drop_tokens(it);
+        if (wrk_embed_item_failed(m, it->idx, it->run_stage, why) != RC_OK)
             rc = fail_task(e, n, t, why, err);
-        else
-            memset(t->embed->out + (size_t)it->idx * t->embed->dim, 0,
-                   t->embed->dim * sizeof(float));
+        else if (m->out != NULL)
+            memset(m->out + (size_t)it->idx * m->dim, 0, m->dim * sizeof(float));
     }
     return rc;
 }
@@ -333,7 +370,7 @@ enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err)
     uint32_t max_rows = e->embed_rows, n;
     enum rc rc;
 
-    if (!e->info->can_embed)
+    if (e->encode_dim == 0)
         return RC_OK;
     if (wrk_batch_decoding(e) && max_rows > WRK_EMBED_BUSY)
         max_rows = WRK_EMBED_BUSY;
