@@ -3,7 +3,7 @@
  * Kept per item until the answer is sent. Token vectors are the largest thing that a task holds:
  * they are counted before anything is computed, per answer and over all tasks that have begun.
  * A document's vectors are not kept at all when only their interaction with a query is asked for.
- * Source of the rules: encoders.md 4.3. Tests: tests/worker/test_wrk_engine_rerank.c
+ * Which rows and weights count is the model's to say. Tests: tests/worker/test_wrk_engine_rerank.c
  */
 #include "wrk_embed_impl.h"
 
@@ -11,9 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The opening special is of no token of the text. */
-#define ROWS_FROM 1u
 
 enum rc wrk_outputs_check(const struct wrk_engine *e, unsigned outputs, const char *field,
                           struct rc_err *why)
@@ -78,48 +75,28 @@ void wrk_item_drop_tokens(struct wrk_item *it)
 
 /* ------------------------------------------------------------- lexical weights */
 
-struct weighed {
-    uint32_t id;
-    float w;
-};
-
-static int by_id(const void *a, const void *b)
-{
-    const struct weighed *x = a, *y = b;
-
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-/* The largest weight of each id, without specials and without those that weigh nothing. */
 static enum rc take_sparse(const struct wrk_engine *e, const int32_t *ids, const float *w,
                            uint32_t n, struct wrk_sparse *out, struct rc_err *why)
 {
-    struct weighed *all = malloc(n * sizeof(*all));
-    uint32_t k = 0;
-    enum rc rc = RC_OK;
+    struct mdl_lexical *map;
 
+    for (uint32_t i = 0; i < n; i++)
+        if (!isfinite(w[i]))
+            return rc_fail(why, RC_INTERNAL, "the model computed a weight that is not finite");
+    map = malloc(n * sizeof(*map));
     out->ids = malloc(n * sizeof(*out->ids));
     out->weights = malloc(n * sizeof(*out->weights));
-    if (all == NULL || out->ids == NULL || out->weights == NULL)
-        rc = rc_fail(why, RC_NOMEM, "lexical weights of %u tokens", n);
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
-        if (!isfinite(w[i]))
-            rc = rc_fail(why, RC_INTERNAL, "the model computed a weight that is not finite");
-        else if (w[i] > 0 && !mdl_tok_is_special(mdl_tok_get(e->o.mdl), ids[i]))
-            all[k++] = (struct weighed){(uint32_t)ids[i], w[i]};
+    if (map == NULL || out->ids == NULL || out->weights == NULL) {
+        free(map);
+        return rc_fail(why, RC_NOMEM, "lexical weights of %u tokens", n);
     }
-    if (rc == RC_OK && k > 0)
-        qsort(all, k, sizeof(*all), by_id);
-    for (uint32_t i = 0; i < k && rc == RC_OK; i++) {
-        if (out->n == 0 || out->ids[out->n - 1] != all[i].id) {
-            out->ids[out->n] = all[i].id;
-            out->weights[out->n++] = all[i].w;
-        } else if (all[i].w > out->weights[out->n - 1]) {
-            out->weights[out->n - 1] = all[i].w;
-        }
+    out->n = (uint32_t)mdl_sparse_map(e->o.mdl, ids, w, n, map);
+    for (uint32_t i = 0; i < out->n; i++) {
+        out->ids[i] = (uint32_t)map[i].id;
+        out->weights[i] = map[i].weight;
     }
-    free(all);
-    return rc;
+    free(map);
+    return RC_OK;
 }
 
 /* --------------------------------------------------------------- token vectors */
@@ -135,8 +112,8 @@ static enum rc check_rows(const float *v, size_t n, struct rc_err *why)
 static enum rc take_rows(struct wrk_engine *e, struct wrk_task *t, struct wrk_item *it,
                          uint32_t row0, bool (*stop)(void *user), struct rc_err *why)
 {
-    uint32_t dim = e->info->token_dim, n = it->n > ROWS_FROM ? it->n - ROWS_FROM : 0;
-    const struct wrk_rows rows = {n, e->embed_vectors + (size_t)(row0 + it->n - n) * dim};
+    uint32_t dim = e->info->token_dim, first = 0, n = mdl_vector_rows(it->n, &first);
+    const struct wrk_rows rows = {n, e->embed_vectors + (size_t)(row0 + first) * dim};
     enum rc rc = check_rows(rows.v, (size_t)n * dim, why);
 
     if (rc != RC_OK)

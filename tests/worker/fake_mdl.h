@@ -584,6 +584,24 @@ enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids, co
     }
     return rc;
 }
+size_t mdl_sparse_map(const struct mdl *m, const int32_t *ids, const float *weights, size_t n,
+                      struct mdl_lexical *out)
+{
+    size_t k = 0;
+
+    for (int32_t id = 0; id < FAKE_VOCAB; id++)
+        for (size_t i = 0; i < n; i++)
+            if (ids[i] == id && weights[i] > 0) { /* the same for each of them */
+                out[k++] = (struct mdl_lexical){id, weights[i]};
+                break;
+            }
+    return k;
+}
+uint32_t mdl_vector_rows(uint32_t n_rows, uint32_t *first)
+{
+    *first = n_rows > 0;
+    return n_rows - *first;
+}
 uint32_t mdl_encode_max_seqs(const struct mdl *m)
 {
     (void)m;
@@ -641,11 +659,6 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
         mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
     }
     return RC_OK;
-}
-bool mdl_tok_is_special(const struct mdl_tok *t, int32_t id)
-{
-    (void)t;
-    return id < 16;
 }
 const char *mdl_tok_bytes(const struct mdl_tok *t, int32_t id, bool skip, size_t *n)
 {
