@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "sup_endpoints.h"
 #include "sup_http.h"
@@ -82,26 +81,6 @@ static bool check_dimensions(struct sup_embed *e, const struct sup_val *v, struc
     return false;
 }
 
-/* Does the header Accept name the numeric frame, and not with q=0? */
-static bool takes_numeric(const char *accept)
-{
-    const size_t n = strlen(SUP_NUMERIC_TYPE);
-
-    for (const char *p = accept ? accept : ""; *p; p += strcspn(p, ","), p += *p == ',') {
-        const char *q;
-        size_t len;
-
-        p += strspn(p, " \t");
-        len = strcspn(p, ",");
-        if (len < n || strncasecmp(p, SUP_NUMERIC_TYPE, n) != 0 || strcspn(p + n, " \t;,") != 0)
-            continue;
-        q = strstr(p + n, "q=");
-        if (!q || q >= p + len || strtod(q + 2, NULL) > 0)
-            return true;
-    }
-    return false;
-}
-
 static void finish(struct sup_call *c);
 
 static bool inputs(struct sup_embed *e, const struct sup_val *v, Ipc__Embed *q, struct sup_fail *f)
@@ -132,7 +111,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
 
     e->base64 = v[EMB_ENCODING].set && strcmp(v[EMB_ENCODING].s, "base64") == 0;
     e->per_item = v[EMB_ERROR_POLICY].set && strcmp(v[EMB_ERROR_POLICY].s, "per_item") == 0;
-    e->numeric = takes_numeric(sup_req_header(c->req, "accept"));
+    e->numeric = sup_numeric_wanted(sup_req_header(c->req, "accept"));
     if (!inputs(e, v, &q, f))
         return false;
     snprintf(e->identity, sizeof(e->identity), "%s", q.model_identity);
@@ -178,7 +157,7 @@ static void deinit(struct sup_call *c)
 
     free(e->at);
     sup_json_deinit(&e->out);
-    sup_json_deinit(&e->errors);
+    sup_json_deinit(&e->errors.out);
 }
 
 const struct sup_call_ops sup_embed_ops = {

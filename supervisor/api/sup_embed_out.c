@@ -11,74 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fail *f,
-                          const char *stage)
-{
-    struct sup_json *o = &e->errors;
-
-    sup_json_fmt(o, "%s{\"index\":%u,\"code\":", e->n_errors++ ? "," : "", idx);
-    sup_json_quoted(o, sup_code_word(f->code));
-    sup_json_str(o, ",\"message\":");
-    sup_json_quoted(o, f->err.msg);
-    sup_json_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
-                 f->retry_ms ? "true" : "false", sup_fail_http(f));
-    if (f->retry_ms)
-        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
-    sup_fail_tokens(f, o);
-    sup_json_str(o, "}");
-}
-
 /* ------------------------------------------------------------------- checks */
-
-static bool errors_ok(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
-{
-    if (w->n_errors && !e->per_item)
-        return false;
-    for (size_t k = 0; k < w->n_errors; k++) {
-        uint32_t row = w->errors[k]->index;
-
-        if (row >= e->n_sent || failed[row] || !w->errors[k]->error)
-            return false;
-        failed[row] = true;
-    }
-    return true;
-}
 
 /* What is wrong with w, or NULL. failed[row]: it has an error instead of a vector. */
 static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
 {
     const uint32_t want = e->dimensions ? e->dimensions : e->call.embed_dim;
 
-    if (!errors_ok(e, w, failed))
+    if (!sup_item_rows(w->errors, w->n_errors, e->n_sent, e->per_item, failed))
         return "errors of inputs that it was not given, or two of one";
     if (want && w->dim != want && w->n_errors < w->n)
         return "vectors of another size";
     if (w->data.len % sizeof(float) || w->data.len / sizeof(float) != (uint64_t)w->n * w->dim)
         return "vectors of another length";
     return NULL;
-}
-
-/* The worker's "" is its text. */
-static const char *stage_of(const char *s)
-{
-    return *s ? s : "text_inference";
-}
-
-static void note_errors(struct sup_embed *e, const Ipc__Vectors *w)
-{
-    for (size_t k = 0; k < w->n_errors; k++) {
-        const Ipc__Error *src = w->errors[k]->error;
-        struct rc_err err = RC_ERR_INIT;
-        struct sup_fail f;
-
-        rc_fail_what(&err, rc_from_wire(src->code), src->what, "%.*s",
-                     src->message.len < 400 ? (int)src->message.len : 400,
-                     src->message.len ? (const char *)src->message.data : "");
-        err.n = src->n;
-        err.limit = src->limit;
-        sup_fail_refused(&f, &err);
-        sup_embed_item_error(e, e->at[w->errors[k]->index], &f, stage_of(w->errors[k]->stage));
-    }
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -134,14 +80,8 @@ static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const
         sup_json_str(o, ",\"model_identity\":");
         sup_json_quoted(o, identity);
     }
-    if (e->per_item) {
-        sup_json_str(o, ",\"errors\":[");
-        if (e->errors.failed)
-            o->failed = true;
-        sup_json_put(o, e->errors.p, e->errors.n);
-        sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", e->n_inputs,
-                     e->n_inputs - e->n_errors, e->n_errors);
-    }
+    if (e->per_item)
+        sup_item_tail(o, &e->errors, e->n_inputs);
     sup_json_str(o, "}");
 }
 
@@ -162,36 +102,6 @@ static void write_json(struct sup_embed *e, const Ipc__Vectors *w, const bool *f
     tail(e, n_tokens, n_media, w->model_identity);
 }
 
-static void put64(uint8_t *p, uint64_t v)
-{
-    for (int i = 0; i < 8; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
-/* "AFN1", u32 1 = embeddings, u64 rows, u64 columns, the numbers; little-endian. */
-static void write_numeric(struct sup_embed *e, const Ipc__Vectors *w)
-{
-    uint8_t h[24] = {'A', 'F', 'N', '1', 1};
-
-    put64(h + 8, w->n);
-    put64(h + 16, w->dim);
-    sup_json_put(&e->out, h, sizeof(h));
-    sup_json_put(&e->out, w->data.data, w->data.len);
-}
-
-/* A pinned request is checked before it is worked on; this is whether the worker kept to it. */
-static bool pin_kept(const struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
-{
-    const char *have = w->model_identity;
-
-    if (!*e->identity || strcmp(e->identity, have) == 0)
-        return true;
-    sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
-                 "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", e->identity,
-                 *have ? "is " : "has no identity", have, *have ? "..." : "");
-    return false;
-}
-
 bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
 {
     bool *failed, ok = false;
@@ -207,12 +117,14 @@ bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fai
     if ((fault = fault_of(e, w, failed)) != NULL)
         sup_fail_set(f, SUP_E_INFERENCE_FAILED, "", "the worker answered %s", fault);
     else
-        ok = pin_kept(e, w, f);
-    e->numeric = ok && e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - 24;
+        ok = sup_pin_kept(e->identity, w->model_identity, f);
+    e->numeric =
+        ok && e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - SUP_NUMERIC_HEAD;
     if (e->numeric) {
-        write_numeric(e, w);
+        sup_numeric_head(&e->out, 1, w->n, w->dim);
+        sup_json_put(&e->out, w->data.data, w->data.len);
     } else if (ok) {
-        note_errors(e, w);
+        sup_item_notes(&e->errors, w->errors, w->n_errors, e->at);
         write_json(e, w, failed);
     }
     free(failed);
