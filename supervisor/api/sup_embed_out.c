@@ -13,6 +13,30 @@
 
 /* ------------------------------------------------------------------- checks */
 
+static bool tokens_ok(const struct sup_embed *e, const Ipc__TokenVectors *t)
+{
+    const uint32_t dim = t->n ? (uint32_t)(t->data.len / sizeof(float) / t->n) : 0;
+
+    return t->n && dim && t->data.len == (uint64_t)t->n * dim * sizeof(float) &&
+           (!e->call.token_dim || dim == e->call.token_dim);
+}
+
+/* The same of what is asked for beside dense vectors. */
+static const char *fault_of_more(const struct sup_embed *e, const Ipc__Vectors *w,
+                                 const bool *failed)
+{
+    if (w->n_sparse != (e->outputs & SUP_OUT_SPARSE ? w->n : 0) ||
+        w->n_token_vectors != (e->outputs & SUP_OUT_TOKENS ? w->n : 0))
+        return "other outputs than it was asked for";
+    for (uint32_t row = 0; row < w->n; row++) {
+        if (w->n_sparse && w->sparse[row]->n_ids != w->sparse[row]->n_weights)
+            return "a sparse vector whose lists differ in length";
+        if (w->n_token_vectors && !failed[row] && !tokens_ok(e, w->token_vectors[row]))
+            return "token vectors of another length";
+    }
+    return NULL;
+}
+
 /* What is wrong with w, or NULL. failed[row]: it has an error instead of a vector. */
 static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
 {
@@ -20,11 +44,13 @@ static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bo
 
     if (!sup_item_rows(w->errors, w->n_errors, e->n_sent, e->per_item, failed))
         return "errors of inputs that it was not given, or two of one";
-    if (want && w->dim != want && w->n_errors < w->n)
+    if ((e->outputs & SUP_OUT_DENSE) && want && w->dim != want && w->n_errors < w->n)
         return "vectors of another size";
-    if (w->data.len % sizeof(float) || w->data.len / sizeof(float) != (uint64_t)w->n * w->dim)
+    if (w->data.len % sizeof(float) ||
+        w->data.len / sizeof(float) !=
+            (e->outputs & SUP_OUT_DENSE ? (uint64_t)w->n * w->dim : UINT64_C(0)))
         return "vectors of another length";
-    return NULL;
+    return fault_of_more(e, w, failed);
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -41,20 +67,62 @@ static void write_floats(struct sup_json *o, const uint8_t *data, uint32_t dim)
     sup_json_put(o, "]", 1);
 }
 
-static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
+static void write_vector(struct sup_embed *e, const uint8_t *data, uint32_t dim)
 {
-    const uint8_t *data = w->data.data + (size_t)row * w->dim * sizeof(float);
     struct sup_json *o = &e->out;
 
-    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", first ? "" : ",",
-                 e->at[row]);
-    if (e->base64) {
-        sup_json_put(o, "\"", 1);
-        sup_json_base64(o, data, (size_t)w->dim * sizeof(float));
-        sup_json_put(o, "\"", 1);
-    } else {
-        write_floats(o, data, w->dim);
+    if (!e->base64) {
+        write_floats(o, data, dim);
+        return;
     }
+    sup_json_put(o, "\"", 1);
+    sup_json_base64(o, data, (size_t)dim * sizeof(float));
+    sup_json_put(o, "\"", 1);
+}
+
+static void write_sparse(struct sup_json *o, const Ipc__SparseVector *s)
+{
+    sup_json_str(o, "{\"indices\":[");
+    for (size_t k = 0; k < s->n_ids; k++) {
+        sup_json_str(o, k ? "," : "");
+        sup_json_u64(o, s->ids[k]);
+    }
+    sup_json_str(o, "],\"values\":[");
+    for (size_t k = 0; k < s->n_weights; k++) {
+        sup_json_str(o, k ? "," : "");
+        sup_json_f32(o, s->weights[k]);
+    }
+    sup_json_str(o, "]}");
+}
+
+static void write_tokens(struct sup_embed *e, const Ipc__TokenVectors *t)
+{
+    const uint32_t dim = (uint32_t)(t->data.len / sizeof(float) / t->n);
+
+    sup_json_str(&e->out, ",\"colbert\":[");
+    for (uint32_t k = 0; k < t->n; k++) {
+        sup_json_str(&e->out, k ? "," : "");
+        write_vector(e, t->data.data + (size_t)k * dim * sizeof(float), dim);
+    }
+    sup_json_str(&e->out, "]");
+}
+
+/* Sparse vectors alone stand where dense ones would. */
+static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
+{
+    struct sup_json *o = &e->out;
+
+    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u", first ? "" : ",", e->at[row]);
+    if (e->outputs & SUP_OUT_DENSE) {
+        sup_json_str(o, ",\"embedding\":");
+        write_vector(e, w->data.data + (size_t)row * w->dim * sizeof(float), w->dim);
+    }
+    if (e->outputs & SUP_OUT_SPARSE) {
+        sup_json_str(o, e->outputs == SUP_OUT_SPARSE ? ",\"embedding\":" : ",\"sparse\":");
+        write_sparse(o, w->sparse[row]);
+    }
+    if (e->outputs & SUP_OUT_TOKENS)
+        write_tokens(e, w->token_vectors[row]);
     if (row < w->n_truncated && w->truncated[row])
         sup_json_str(o, ",\"truncated\":true");
     sup_json_str(o, "}");
