@@ -32,6 +32,7 @@ CALL(rerank_multimodal, sup_rerank_multimodal_ops)
 CALL(rerank_results, sup_rerank_results_ops)
 CALL(rerank_tei, sup_rerank_tei_ops)
 CALL(extract, sup_extract_ops)
+CALL(chunk, sup_chunk_ops)
 CALL(tokenize, sup_tokenize_ops)
 CALL(detokenize, sup_detokenize_ops)
 CALL(echo, sup_echo_ops)
@@ -69,6 +70,7 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/rerank", rerank, "rerank"},
     {"POST", "/ai/v1/rerank_multimodal", rerank_multimodal, "rerank"},
     {"POST", "/ai/v1/extract", extract, "extract"},
+    {"POST", "/ai/v1/chunk", chunk, "chunk"},
     {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
     {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
     {"POST", "/ai/v1/echo", echo, "echo"},

@@ -208,7 +208,8 @@ static void reply_full(struct listing *l)
     each(l, ",\"rerankers\":{", "}", add_entry);
     l->pick = can_extract;
     each(l, ",\"extractors\":{", "}", add_entry);
-    sup_json_str(&l->out, ",\"chunkers\":{},\"recognizers\":{},\"rewriters\":{},\"classifiers\":{},"
+    sup_json_str(&l->out, ",\"chunkers\":{\"fixed\":{},\"fixed_bert\":{},\"fixed_bpe\":{}},"
+                          "\"recognizers\":{},\"rewriters\":{},\"classifiers\":{},"
                           "\"readers\":{},\"transcribers\":{},\"deciders\":{}}");
     sup_reply_json(l->req, 200, &l->out);
 }

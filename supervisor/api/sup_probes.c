@@ -54,7 +54,7 @@ void sup_probe_ready(struct sup_req *req, void *user)
     sup_json_str(&o, ",\"backends\":");
     sup_backends_json(&o);
     sup_json_fmt(&o,
-                 ",\"models\":{\"embedders\":%u,\"rerankers\":%u,\"chunkers\":0,\"generators\":%u,"
+                 ",\"models\":{\"embedders\":%u,\"rerankers\":%u,\"chunkers\":3,\"generators\":%u,"
                  "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"
                  "\"transcribers\":0,\"extractors\":%u}}",
                  n.embedders, n.rerankers, n.generators, n.extractors);
