@@ -328,3 +328,14 @@ enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_by
         *truncated = n > limit;
     return RC_OK;
 }
+
+enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
+                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
+                             struct mdl_ids *out, struct rc_err *err)
+{
+    const struct mdl_tok_flags flags = {
+        .add_special = true, .max_tokens = m->info.max_input_tokens, .stop = m->stop};
+
+    return mdl_tok_encode_pair(m->tok, query, n_query, doc, n_doc, &flags, truncate, truncated, out,
+                               err);
+}
