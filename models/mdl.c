@@ -15,7 +15,7 @@
 #include <string.h>
 
 static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert,   &mdl_eg2,    NULL};
+                                                    &mdl_bert,   &mdl_eg2,    &mdl_deberta,        NULL};
 
 /* ------------------------------------------------------------------ families */
 

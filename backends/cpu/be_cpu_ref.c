@@ -312,4 +312,5 @@ const struct be_cpu_kern be_cpu_kern_c = {
     .glu = be_cpu_ref_glu,
     .attn_local = be_cpu_ref_attn_local,
     .attn = be_cpu_ref_attn,
+    .attn_rel = be_cpu_ref_attn_rel,
 };
