@@ -272,6 +272,16 @@ static void gliner2_encode_with_offsets(void **state)
     encode_with_offsets("gliner2", false, 30, 0);
 }
 
+static void clip_encode_with_offsets(void **state)
+{
+    encode_with_offsets("clip", true, 30, 0);
+}
+
+static void clap_encode_with_offsets(void **state)
+{
+    encode_with_offsets("clap-fused", true, 30, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +292,8 @@ int main(void)
         cmocka_unit_test(bge_m3_encode_with_offsets),
         cmocka_unit_test(reranker_encode_with_offsets),
         cmocka_unit_test(gliner2_encode_with_offsets),
+        cmocka_unit_test(clip_encode_with_offsets),
+        cmocka_unit_test(clap_encode_with_offsets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
