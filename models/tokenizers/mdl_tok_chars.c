@@ -353,6 +353,37 @@ bool tok_decomposes(uint32_t c, bool compat)
     return c >= (compat ? 0xA0 : 0xC0) && (c < 0x32FF || !IN(no_compat, c));
 }
 
+/* Newer than libutf8proc: marks that belong to the cluster before them. */
+static const struct range new_extend[] = {
+    {0x897, 0x897},     {0x1ACF, 0x1ADD},   {0x1AE0, 0x1AEB},   {0x10D69, 0x10D6D},
+    {0x10EFA, 0x10EFC}, {0x113B8, 0x113C0}, {0x113C2, 0x113C2}, {0x113C5, 0x113C5},
+    {0x113C7, 0x113CA}, {0x113CC, 0x113D0}, {0x113D2, 0x113D2}, {0x113E1, 0x113E2},
+    {0x11B60, 0x11B67}, {0x11F5A, 0x11F5A}, {0x1611E, 0x1612F}, {0x1E5EE, 0x1E5EF},
+    {0x1E6E3, 0x1E6E3}, {0x1E6E6, 0x1E6E6}, {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5},
+};
+
+static bool breaks_always(uint32_t c)
+{
+    unsigned k = utf8proc_get_property((utf8proc_int32_t)c)->boundclass;
+
+    return k == UTF8PROC_BOUNDCLASS_CR || k == UTF8PROC_BOUNDCLASS_LF ||
+           k == UTF8PROC_BOUNDCLASS_CONTROL;
+}
+
+bool tok_cluster_ends(uint32_t c, uint32_t next, int32_t *state)
+{
+    if (c < 0x7F && c >= 0x20 && next < 0x7F && next >= 0x20) {
+        *state = 0;
+        return true;
+    }
+    if (!utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, state))
+        return false;
+    if (next >= 0x897 && IN(new_extend, next))
+        return breaks_always(c);
+    /* signs put in front of what follows */
+    return (c != 0x113D1 && c != 0x11A3A) || breaks_always(next);
+}
+
 /* Pairs of Unicode 16 and 17 that libutf8proc 2.8 lacks. */
 static const struct {
     uint32_t from, to;

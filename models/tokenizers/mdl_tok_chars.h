@@ -15,5 +15,7 @@ uint32_t tok_lower(uint32_t cp);     /* simple lower case */
 uint32_t tok_combining(uint32_t cp); /* canonical combining class */
 /* false: certainly decomposes to itself */
 bool tok_decomposes(uint32_t cp, bool compat);
+/* Does a grapheme cluster end between two characters? *state is libutf8proc's, 0 at first. */
+bool tok_cluster_ends(uint32_t cp, uint32_t next, int32_t *state);
 
 #endif

@@ -88,9 +88,16 @@ static size_t spell(const struct mdl_tok *t, uint32_t id, bool first, char *buf,
     }
     if (t->dec_wordpiece) {
         size_t o = 0, skip = 0;
-        if (!first && n >= t->n_dec_prefix && memcmp(s, t->dec_prefix, t->n_dec_prefix) == 0)
-            skip = t->n_dec_prefix;
-        else if (!first)
+        bool word; /* not a continuation */
+        if (t->wp.n_start) {
+            word = n >= t->wp.n_start && memcmp(s, t->wp.start, t->wp.n_start) == 0;
+            skip = word ? t->wp.n_start : 0;
+            word |= (t->vocab.flags[id] & TOK_SPECIAL) != 0;
+        } else {
+            word = n < t->n_dec_prefix || memcmp(s, t->dec_prefix, t->n_dec_prefix) != 0;
+            skip = word || first ? 0 : t->n_dec_prefix;
+        }
+        if (word && !first)
             buf[o++] = ' ';
         memcpy(buf + o, s + skip, n - skip);
         o += n - skip;

@@ -233,8 +233,8 @@ struct tok_bpe {
 
 struct tok_wordpiece {
     int32_t unk;
-    char prefix[TOK_MAX_STR];
-    uint32_t n_prefix, max_chars;
+    char start[TOK_MAX_STR], prefix[TOK_MAX_STR]; /* of the first piece of a word, of others */
+    uint32_t n_start, n_prefix, max_chars;
 };
 
 /* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
