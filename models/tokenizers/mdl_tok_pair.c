@@ -1,7 +1,7 @@
 /* mdl_tok_pair.c - two texts in one sequence, for cross-encoders.
  *
  * Both are encoded alone, the longer one is cut first, the template goes around and
- * between them. Source: encoders.md 2.6. Tests: tests/models/test_mdl_tok_golden.c
+ * between them. Source: encoders.md 2.6. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
@@ -86,15 +86,15 @@ enum rc mdl_tok_encode_pair(const struct mdl_tok *t, const char *a, size_t n_a, 
 
     if (!t->has_pair)
         return rc_fail(err, RC_UNSUPPORTED, "the tokenizer has no template for two texts");
-    if (max && fixed >= max)
-        return too_many(fixed + 1, max, err);
+    if (max && fixed > max)
+        return too_many(fixed, max, err);
     const size_t bound = max && !truncate ? max - fixed : 0;
     if ((rc = encode_one(t, a, n_a, bound, fixed, flags, &va, err)) != RC_OK ||
         (rc = encode_one(t, b, n_b, bound, fixed, flags, &vb, err)) != RC_OK)
         goto out;
     keep_a = va.n;
     keep_b = vb.n;
-    if (max && !truncate && va.n + vb.n > bound) {
+    if (max && !truncate && va.n + vb.n > max - fixed) {
         rc = too_many(va.n + vb.n + fixed, max, err);
         goto out;
     }

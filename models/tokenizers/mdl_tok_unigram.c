@@ -8,7 +8,7 @@
  *
  * Always true: with flags.parse_special off no special piece is ever taken, though its
  * spelling stands in the table with score 0: text cannot become a control token here.
- * Tests: tests/models/test_mdl_tok_unigram.c
+ * Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
