@@ -237,16 +237,24 @@ struct tok_wordpiece {
     uint32_t n_start, n_prefix, max_chars;
 };
 
-/* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
- * in order of their byte. */
+/* Trie over the spellings. A step down is a miss of the cache, so children are neighbours
+ * and a node says all that is asked of it; where there are many, a table says which is
+ * which. */
+struct tok_node {
+    double score;
+    uint32_t first; /* first child, in order of their byte; with a table its number */
+    int32_t id;     /* piece that ends here, or -1 */
+    uint16_t n;     /* children */
+    uint8_t byte;
+    bool special, table;
+};
+
 struct tok_unigram {
     double *scores; /* by id */
     double unk_score;
     uint32_t n_pieces; /* ids at and above are added tokens only */
-    uint32_t n_nodes;
-    uint32_t *first;
-    int32_t *id; /* piece that ends here, or -1 */
-    uint8_t *byte;
+    struct tok_node *nodes;
+    uint32_t *tables; /* 256 children each, 0 none */
     int32_t unk;
     int32_t byte_id[256]; /* or -1 */
     bool byte_fallback;
