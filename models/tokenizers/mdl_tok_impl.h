@@ -320,6 +320,8 @@ struct tok_run {
     size_t n_heap, cap_heap;
     uint32_t n_steps; /* of work, for tok_stopped */
     bool stopped;
+    bool keep; /* over max_tokens what is there is wanted */
+    bool over;
 };
 
 /* One step of work done: does the caller want to stop? Then every loop ends, and
@@ -341,6 +343,11 @@ enum rc tok_ids_put(struct mdl_ids *v, int32_t id, uint32_t from, uint32_t to, b
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);
 /* Over max_tokens: RC_TOO_LARGE with the count so far. */
 enum rc tok_over(struct tok_run *r, size_t at_least);
+/* mdl_tok_encode, but with max_tokens the first so many are kept: *more says that there
+ * would be others. */
+enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_bytes,
+                         const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
+                         struct rc_err *err);
 
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);

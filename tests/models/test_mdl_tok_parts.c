@@ -182,7 +182,7 @@ static void pairs_that_are_refused(void **state)
     assert_true(err.n > 8 && err.limit == 8);
     assert_int_equal(mdl_tok_encode_pair(t, "a a", 3, "b b b b", 7, &f, false, &cut, &v, &err),
                      RC_TOO_LARGE);
-    assert_int_equal(err.n, 9);
+    assert_int_equal(err.n, 11);
     assert_int_equal(mdl_tok_encode_pair(t, "a \xFF", 3, "b", 1, &f, true, &cut, &v, &err),
                      RC_INVALID);
     assert_int_equal(err.n, 2);
@@ -313,6 +313,29 @@ static void a_bound_ends_the_work_early(void **state)
     free(s);
 }
 
+/* Of a long text no more is looked at than fits beside the other one. */
+static void a_long_text_of_a_pair_is_not_read_to_its_end(void **state)
+{
+    struct mdl_tok *t = named("two texts");
+    char *s = malloc(60000);
+    struct asked a = {0};
+    const struct mdl_tok_stop stop = {ask, &a};
+    struct mdl_tok_flags f = {.stop = &stop, .max_tokens = 104};
+    struct mdl_ids v = {0};
+    size_t all;
+    bool cut;
+
+    assert_non_null(s);
+    for (size_t i = 0; i < 60000; i++)
+        s[i] = "ab "[i % 3];
+    all = steps_of(t, s, 60000);
+    assert_int_equal(mdl_tok_encode_pair(t, "a a", 3, s, 60000, &f, true, &cut, &v, NULL), RC_OK);
+    assert_true(cut && v.n == 104 && a.n < all / 2 + 1);
+    mdl_ids_deinit(&v);
+    mdl_tok_free(&t);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +345,7 @@ int main(void)
         cmocka_unit_test(long_texts_of_one_character),
         cmocka_unit_test(giving_up_in_every_phase),
         cmocka_unit_test(a_bound_ends_the_work_early),
+        cmocka_unit_test(a_long_text_of_a_pair_is_not_read_to_its_end),
     };
 
     return cmocka_run_group_tests(tests, load_golden, free_golden);
