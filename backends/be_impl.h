@@ -63,6 +63,8 @@ struct be_ops {
     enum rc (*conv1d)(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
     enum rc (*attention_local)(struct be_ctx *, const struct be_attention_local_args *,
                                struct rc_err *);
+    enum rc (*attention_rel)(struct be_ctx *, const struct be_attention_rel_args *,
+                             struct rc_err *); /* optional: RC_UNSUPPORTED */
     void (*kstats)(const struct be_ctx *, struct be_kstats *out); /* optional: zeros */
     char *(*report)(const struct be_ctx *);                       /* optional: nothing to tell */
 };

@@ -238,6 +238,18 @@ uint32_t mdl_encode_dim(const struct mdl *m); /* embed_dim; 1 of a cross-encoder
 enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
                           const uint32_t *offsets, float *out, float *weights, float *vectors,
                           struct rc_err *err);
+/* Of one sequence's rows, ids and weights of mdl_encode_tokens: the largest weight > 0 of every id,
+ * ascending by id; the first and the last token, padding and the unknown one are left out. Writes
+ * at most n entries to out and says how many. */
+struct mdl_lexical {
+    int32_t id;
+    float weight;
+};
+size_t mdl_sparse_map(const struct mdl *m, const int32_t *ids, const float *weights, size_t n,
+                      struct mdl_lexical *out);
+/* Which of a sequence's rows have a vector that counts: *first and how many (all but the first
+ * token; the closing one stays). */
+uint32_t mdl_vector_rows(uint32_t n_rows, uint32_t *first);
 /* A cross-encoder's input: the template for pairs, specials written in the texts are text. Over
  * max_input_tokens: cut longest first when truncate allows (*truncated), else RC_TOO_LARGE with
  * err->n and err->limit. RC_UNSUPPORTED of other models. */

@@ -250,4 +250,5 @@ const struct be_ops be_cpu_ops = {
     .unfold = be_cpu_unfold,
     .conv1d = be_cpu_conv1d,
     .attention_local = be_cpu_attention_local,
+    .attention_rel = be_cpu_attention_rel,
 };

@@ -35,6 +35,9 @@ void be_cpu_spans_avx2(const struct be_spans_args *s, const float *a, const floa
 /* be_cpu_attn_avx2.c; be_cpu_attn_seq_avx2.c: items of plain rows */
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
 void be_cpu_attn_seq_avx2(const struct be_cpu_attn *a, void *scratch);
+/* be_cpu_attn_rel_avx2.c: an item; what positions add to a tile of scores of it */
+void be_cpu_attn_rel_avx2(const struct be_cpu_attn *a, void *scratch);
+void be_cpu_attn_rel_tile_avx2(const struct be_cpu_attn *a, uint32_t t0, uint32_t n, float *s);
 void be_cpu_attn_merge_avx2(const struct be_cpu_attn *a, uint32_t n, void *scratch);
 
 #endif

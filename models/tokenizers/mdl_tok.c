@@ -11,7 +11,7 @@ struct mdl_tok *tok_alloc(void)
 
     if (t) {
         t->bos = t->eos = -1;
-        t->bpe.unk = t->wp.unk = -1;
+        t->bpe.unk = t->wp.unk = t->uni.unk = -1;
     }
     return t;
 }
@@ -27,6 +27,9 @@ void mdl_tok_free(struct mdl_tok **tp)
     tok_trie_deinit(&t->raw);
     tok_trie_deinit(&t->normed);
     tok_bpe_deinit(&t->bpe);
+    tok_unigram_deinit(&t->uni);
+    for (uint32_t i = 0; i < TOK_MAX_STEPS; i++)
+        tok_charsmap_free(&t->norms[i].map);
     free(t->text.arena);
     free(t->text.at);
     free(t->first.arena);

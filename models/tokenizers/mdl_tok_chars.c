@@ -201,6 +201,13 @@ bool tok_is_accent(uint32_t c)
     return c >= 0x300 && IN(accents, c);
 }
 
+bool tok_is_mark(uint32_t c)
+{
+    utf8proc_category_t k = c < 0x300 ? UTF8PROC_CATEGORY_LO : category(c);
+
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+}
+
 bool tok_is_bert_punct(uint32_t c)
 {
     if (c < 0x80)

@@ -7,6 +7,7 @@
 
 bool tok_is_control(uint32_t cp);    /* dropped by BertNormalizer's clean_text */
 bool tok_is_accent(uint32_t cp);     /* category Mn */
+bool tok_is_mark(uint32_t cp);       /* category M*, dropped by StripAccents */
 bool tok_is_bert_punct(uint32_t cp); /* ASCII punctuation or category P* */
 uint32_t tok_lower(uint32_t cp);     /* simple lower case */
 uint32_t tok_combining(uint32_t cp); /* canonical combining class */

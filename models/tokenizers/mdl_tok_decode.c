@@ -1,7 +1,7 @@
 /* mdl_tok_decode.c - ids back to text: whole, or one id at a time.
  *
  * What every id spells is worked out once at load, for two places: behind
- * another token and as the first one (only WordPiece differs). Byte pieces are
+ * another token and as the first one (WordPiece and Metaspace differ). Byte pieces are
  * joined: a run that is UTF-8 as a whole is text, else one U+FFFD per byte. The
  * streaming decoder gives each character as soon as it is complete; so a run
  * that starts well and ends badly shows its good characters, where the whole
@@ -79,7 +79,8 @@ static size_t spell(const struct mdl_tok *t, uint32_t id, bool first, char *buf,
         return t->dec_cleanup ? cleanup(buf, o, cap) : o;
     }
     memcpy(buf, s, n);
-    return replace_in(buf, n, cap, t->dec_from, t->n_dec_from, t->dec_to, t->n_dec_to);
+    return replace_in(buf, n, cap, t->dec_from, t->n_dec_from, t->dec_to,
+                      first && t->dec_metaspace ? 0 : t->n_dec_to);
 }
 
 static enum rc build(const struct mdl_tok *t, bool first, struct tok_spell *out, struct rc_err *err)
@@ -121,7 +122,7 @@ enum rc tok_spell_build(struct mdl_tok *t, struct rc_err *err)
     }
     if ((rc = build(t, false, &t->text, err)) != RC_OK)
         return rc;
-    return t->dec_wordpiece ? build(t, true, &t->first, err) : RC_OK;
+    return t->dec_first ? build(t, true, &t->first, err) : RC_OK;
 }
 
 /* ------------------------------------------------------------------- access */
@@ -147,7 +148,7 @@ const char *mdl_tok_piece(const struct mdl_tok *t, int32_t id, size_t *n_bytes)
 
 static const char *spelled(const struct mdl_tok *t, int32_t id, bool first, size_t *n)
 {
-    const struct tok_spell *p = first && t->dec_wordpiece ? &t->first : &t->text;
+    const struct tok_spell *p = first && t->dec_first ? &t->first : &t->text;
 
     *n = p->at[id + 1] - p->at[id];
     return p->arena + p->at[id];

@@ -175,9 +175,9 @@ static enum rc load(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *
         (rc = load_id(t, f, KEY("unknown_token_id"), &t->bpe.unk, err)) != RC_OK)
         return rc;
     if (add_bos && t->bos >= 0)
-        t->prefix[t->n_prefix++] = t->bos;
+        t->single[0].ids[t->single[0].n++] = t->bos;
     if (add_eos && t->eos >= 0)
-        t->suffix[t->n_suffix++] = t->eos;
+        t->single[1].ids[t->single[1].n++] = t->eos;
     return RC_OK;
 }
 

@@ -97,21 +97,61 @@ struct tok_match tok_trie_next(const struct tok_trie *t, const struct tok_vocab 
 
 /* ------------------------------------------------------------------ steps */
 
-enum tok_norm_kind { TOK_NORM_REPLACE, TOK_NORM_BERT };
+enum tok_norm_kind {
+    TOK_NORM_REPLACE,
+    TOK_NORM_BERT,
+    TOK_NORM_PRECOMPILED, /* SentencePiece's character map */
+    TOK_NORM_STRIP,
+    TOK_NORM_UNICODE, /* NFC NFD NFKC NFKD */
+    TOK_NORM_LOWER,
+    TOK_NORM_ACCENTS,
+    TOK_NORM_PREPEND,
+};
+/* What Replace looks for. */
+enum tok_pattern {
+    TOK_PAT_LITERAL, /* from */
+    TOK_PAT_SPACES2, /* " {2,}" */
+    TOK_PAT_BLANKS2, /* "\\s{2,}|[\\n\\r\\t]" */
+    TOK_PAT_BLANKS,  /* "\\s+" */
+};
+struct tok_charsmap;
 struct tok_norm {
     enum tok_norm_kind kind;
+    enum tok_pattern pattern;
     char from[TOK_MAX_STR], to[TOK_MAX_STR];
     uint32_t n_from, n_to;
-    bool clean, chinese, strip_accents, lowercase;
+    bool clean, chinese, strip_accents, lowercase; /* BERT */
+    bool left, right;                              /* STRIP */
+    bool compat, compose;                          /* UNICODE */
+    struct tok_charsmap *map;                      /* PRECOMPILED */
 };
+
+/* The map's bytes as the file has them; RC_FORMAT when they are none. */
+enum rc tok_charsmap_new(struct tok_charsmap **out, const uint8_t *bytes, size_t n,
+                         struct rc_err *err);
+void tok_charsmap_free(struct tok_charsmap **m);
+/* What s as a whole becomes, not NUL-terminated; NULL: the map does not say. The rule
+ * taken is that of the shortest beginning of s, as in the reference. */
+const char *tok_charsmap_find(const struct tok_charsmap *m, const char *s, size_t n, size_t *out_n);
 
 enum tok_pre_kind {
     TOK_PRE_BERT,
-    TOK_PRE_SPLIT_PREV, /* literal, merged with the piece before it */
-    TOK_PRE_NEWLINES,   /* stretches of newlines and of anything else */
+    TOK_PRE_NEWLINES,  /* stretches of newlines and of anything else */
+    TOK_PRE_LITERAL,   /* Split */
+    TOK_PRE_SPACES,    /* each white space */
+    TOK_PRE_WORDS,     /* "\\w+|[^\\w\\s]+" */
+    TOK_PRE_PUNCT,     /* each punctuation character */
+    TOK_PRE_METASPACE, /* spaces become pat; it may be put in front */
 };
+/* What becomes of the matches of a pattern. */
+enum tok_behavior { TOK_ISOLATED, TOK_REMOVED, TOK_CONTIGUOUS, TOK_PREV, TOK_NEXT };
+enum tok_prepend { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
 struct tok_pre {
     enum tok_pre_kind kind;
+    enum tok_behavior behavior;
+    enum tok_prepend prepend;
+    bool invert; /* what does not match is the match */
+    bool split;  /* METASPACE: before each pat */
     char pat[TOK_MAX_STR];
     uint32_t n_pat;
 };
@@ -126,19 +166,41 @@ struct tok_text {
 };
 enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n, uint32_t from,
                       uint32_t to, struct rc_err *err);
+/* Bytes [from, to) of in, with their places. */
+enum rc tok_text_copy(struct tok_text *t, bool with_src, const struct tok_text *in, size_t from,
+                      size_t to, struct rc_err *err);
 void tok_text_deinit(struct tok_text *t);
+
+/* A text rewritten character by character, as the reference aligns it: change 0 stands for
+ * the next character of in, -k for it and k more, 1 for none: an added character has the
+ * place of the one before it. */
+struct tok_shift {
+    const struct tok_text *in;
+    struct tok_text *out;
+    size_t at; /* bytes of in used up */
+    bool with_src;
+    struct rc_err *err;
+};
+enum rc tok_shift_put(struct tok_shift *s, uint32_t cp, ptrdiff_t change);
 
 /* r is NULL while loading. */
 enum rc tok_norm_run(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
                      bool with_src, struct tok_run *r, struct rc_err *err);
 enum rc tok_norm_bert(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
                       bool with_src, struct tok_run *r, struct rc_err *err);
+enum rc tok_norm_precompiled(const struct tok_norm *k, const struct tok_text *in,
+                             struct tok_text *out, bool with_src, struct tok_run *r,
+                             struct rc_err *err);
+enum rc tok_norm_unicode(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
+                         bool with_src, struct tok_run *r, struct rc_err *err);
+/* First place of pat in s, NULL none. */
+const char *tok_find(const char *s, size_t n, const char *pat, size_t n_pat);
 /* End of the word that starts at or behind *at; false: none left. */
 bool tok_pre_bert(const char *s, size_t n, size_t *at, size_t *end);
 
 /* ----------------------------------------------------------------- models */
 
-enum tok_model_kind { TOK_BPE, TOK_SCORES, TOK_WORDPIECE };
+enum tok_model_kind { TOK_BPE, TOK_SCORES, TOK_WORDPIECE, TOK_UNIGRAM };
 
 struct tok_merge {
     uint32_t a, b, rank, id; /* id UINT32_MAX: empty slot */
@@ -163,21 +225,46 @@ struct tok_wordpiece {
     uint32_t n_prefix, max_chars;
 };
 
+/* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
+ * in order of their byte. */
+struct tok_unigram {
+    double *scores; /* by id */
+    double unk_score;
+    uint32_t n_pieces; /* ids at and above are added tokens only */
+    uint32_t n_nodes;
+    uint32_t *first;
+    int32_t *id; /* piece that ends here, or -1 */
+    uint8_t *byte;
+    int32_t unk;
+    int32_t byte_id[256]; /* or -1 */
+    bool byte_fallback;
+};
+
+/* Tokens of a template between two texts. */
+struct tok_part {
+    int32_t ids[TOK_MAX_TEMPLATE];
+    uint32_t n;
+};
+
 struct mdl_tok {
     struct tok_vocab vocab;
     struct tok_trie raw, normed; /* added tokens before and after normalizing */
     struct tok_norm norms[TOK_MAX_STEPS];
     struct tok_pre pres[TOK_MAX_STEPS];
     uint32_t n_norms, n_pres;
+    bool need_src;     /* a step asks where in the input a piece begins */
     bool space_prefix; /* GGUF add_space_prefix */
     enum tok_model_kind model;
     struct tok_bpe bpe;
     struct tok_wordpiece wp;
-    int32_t prefix[TOK_MAX_TEMPLATE], suffix[TOK_MAX_TEMPLATE];
-    uint32_t n_prefix, n_suffix;
+    struct tok_unigram uni;
+    struct tok_part single[2]; /* around one text */
+    struct tok_part pair[3];   /* around and between two */
+    bool has_pair;
     int32_t bos, eos;
     /* decoding: text of each id behind another token, and as the first one */
-    bool dec_bytes, dec_wordpiece, dec_cleanup;
+    bool dec_bytes, dec_wordpiece, dec_cleanup, dec_metaspace;
+    bool dec_first; /* the first token is spelled otherwise */
     char dec_from[TOK_MAX_STR], dec_to[TOK_MAX_STR];
     uint32_t n_dec_from, n_dec_to;
     char dec_prefix[TOK_MAX_STR];
@@ -191,14 +278,19 @@ struct mdl_tok {
 /* One encoding under way. */
 struct tok_sym;
 struct tok_cand;
+struct tok_step;
 struct tok_run {
     const struct mdl_tok *t;
     const struct mdl_tok_flags *flags;
     struct mdl_ids *out;
     size_t base; /* ids in *out before this call */
     struct rc_err *err;
-    struct tok_text a, b; /* buffers of the current stretch */
+    bool src;                           /* keep track of places in the input */
+    struct tok_text a, b;               /* buffers of the current stretch */
+    struct tok_text pre[TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
     const struct tok_text *cur;
+    struct tok_step *path; /* Unigram: the best way to each place */
+    size_t cap_path;
     struct tok_sym *syms;
     size_t n_syms, cap_syms;
     struct tok_cand *heap;
@@ -219,6 +311,9 @@ static inline bool tok_stopped(struct tok_run *r)
 }
 enum rc tok_stop_error(struct tok_run *r);
 
+/* Appends to v, with offsets when v has them or `offsets`. */
+enum rc tok_ids_put(struct mdl_ids *v, int32_t id, uint32_t from, uint32_t to, bool offsets,
+                    struct rc_err *err);
 /* Appends id, made of bytes [from, to) of the current stretch. */
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);
 /* Over max_tokens: RC_TOO_LARGE with the count so far. */
@@ -230,6 +325,12 @@ enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
 void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank, uint32_t id);
 void tok_bpe_deinit(struct tok_bpe *b);
 enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to);
+/* Scores are there; the first n_ids pieces are the model's. */
+enum rc tok_unigram_init(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err);
+void tok_unigram_deinit(struct tok_unigram *u);
+enum rc tok_unigram_word(struct tok_run *r, size_t from, size_t to);
+/* Bytes [from, to) of the current text through the pre-tokenizers and the model. */
+enum rc tok_pre_run(struct tok_run *r, size_t from, size_t to);
 enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to);
 
 /* Fills text/first from the vocabulary and the dec_ fields. */

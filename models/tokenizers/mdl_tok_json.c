@@ -5,21 +5,18 @@
  * blocks are ignored: the server's own limits apply (encoders.md 2).
  * Tests: tests/models/test_mdl_tok_json.c, fuzz: tests/fuzz/fuzz_tok_json.c
  */
-#include "mdl_tok_impl.h"
+#include "mdl_tok_json.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
-#define MAX_DEPTH 4 /* nesting of Sequence components */
-
-static const char *type_of(const json_t *j)
+const char *tok_json_type(const json_t *j)
 {
     const char *s = json_string_value(json_object_get(j, "type"));
 
     return s ? s : "(none)";
 }
 
-static enum rc refuse(struct rc_err *err, const char *part, const char *name, const char *why)
+enum rc tok_json_refuse(struct rc_err *err, const char *part, const char *name, const char *why)
 {
     char show[64];
 
@@ -28,8 +25,7 @@ static enum rc refuse(struct rc_err *err, const char *part, const char *name, co
                         why);
 }
 
-/* A string of at most TOK_MAX_STR bytes into a fixed buffer. */
-static bool fixed_str(const json_t *j, char *out, uint32_t *n)
+bool tok_json_fixed(const json_t *j, char *out, uint32_t *n)
 {
     size_t len = json_string_length(j);
 
@@ -40,138 +36,11 @@ static bool fixed_str(const json_t *j, char *out, uint32_t *n)
     return true;
 }
 
-static bool flag(const json_t *o, const char *key, bool otherwise)
+bool tok_json_flag(const json_t *o, const char *key, bool otherwise)
 {
     const json_t *j = json_object_get(o, key);
 
     return json_is_boolean(j) ? json_is_true(j) : otherwise;
-}
-
-/* ---------------------------------------------------------------- normalizer */
-
-static enum rc norm_replace(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    struct tok_norm *k = &t->norms[t->n_norms];
-    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
-
-    k->kind = TOK_NORM_REPLACE;
-    if (!fixed_str(s, k->from, &k->n_from) || k->n_from == 0 ||
-        !fixed_str(json_object_get(j, "content"), k->to, &k->n_to))
-        return refuse(err, "normalizer", "Replace", "only literal patterns of 1 to 64 bytes");
-    t->n_norms++;
-    return RC_OK;
-}
-
-static enum rc norm_bert(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    struct tok_norm *k = &t->norms[t->n_norms++];
-
-    k->kind = TOK_NORM_BERT;
-    k->clean = flag(j, "clean_text", true);
-    k->chinese = flag(j, "handle_chinese_chars", true);
-    k->lowercase = flag(j, "lowercase", true);
-    k->strip_accents = flag(j, "strip_accents", k->lowercase);
-    return RC_OK;
-}
-
-/* ------------------------------------------------------------- pre-tokenizer */
-
-static enum rc pre_bert(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    t->pres[t->n_pres++].kind = TOK_PRE_BERT;
-    return RC_OK;
-}
-
-static enum rc pre_split(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    struct tok_pre *k = &t->pres[t->n_pres];
-    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
-    const char *how = json_string_value(json_object_get(j, "behavior"));
-
-    if (!how || strcmp(how, "MergedWithPrevious") != 0)
-        return refuse(err, "pre_tokenizer Split behavior", how ? how : "(none)", "");
-    if (flag(j, "invert", false) || !fixed_str(s, k->pat, &k->n_pat) || k->n_pat == 0)
-        return refuse(err, "pre_tokenizer", "Split",
-                      "only literal patterns of 1 to 64 bytes, not inverted");
-    k->kind = TOK_PRE_SPLIT_PREV;
-    t->n_pres++;
-    return RC_OK;
-}
-
-/* ------------------------------------------------------------------- decoder */
-
-static enum rc dec_replace(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
-
-    if (t->n_dec_from || t->dec_bytes || !fixed_str(s, t->dec_from, &t->n_dec_from) ||
-        !t->n_dec_from || !fixed_str(json_object_get(j, "content"), t->dec_to, &t->n_dec_to))
-        return refuse(err, "decoder", "Replace", "one literal Replace, before ByteFallback");
-    return RC_OK;
-}
-
-static enum rc dec_bytes(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    t->dec_bytes = true;
-    return RC_OK;
-}
-
-static enum rc dec_fuse(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    return RC_OK; /* pieces are always joined without anything between */
-}
-
-static enum rc dec_wordpiece(struct mdl_tok *t, const json_t *j, struct rc_err *err)
-{
-    t->dec_wordpiece = true;
-    t->dec_cleanup = flag(j, "cleanup", true);
-    if (!fixed_str(json_object_get(j, "prefix"), t->dec_prefix, &t->n_dec_prefix))
-        return refuse(err, "decoder", "WordPiece", "a prefix of at most 64 bytes is needed");
-    return RC_OK;
-}
-
-/* -------------------------------------------------------------------- tables */
-
-struct comp {
-    const char *type;
-    enum rc (*load)(struct mdl_tok *t, const json_t *j, struct rc_err *err);
-};
-
-static const struct comp norms[] = {{"Replace", norm_replace}, {"BertNormalizer", norm_bert}, {0}};
-static const struct comp pres[] = {{"BertPreTokenizer", pre_bert}, {"Split", pre_split}, {0}};
-static const struct comp decs[] = {{"Replace", dec_replace},
-                                   {"ByteFallback", dec_bytes},
-                                   {"Fuse", dec_fuse},
-                                   {"WordPiece", dec_wordpiece},
-                                   {0}};
-
-/* One component, or a Sequence of them under key `list`. */
-static enum rc load_comps(struct mdl_tok *t, const json_t *j, const char *part, const char *list,
-                          const struct comp *table, unsigned depth, struct rc_err *err)
-{
-    const json_t *e;
-    size_t i;
-    enum rc rc;
-
-    if (!j || json_is_null(j))
-        return RC_OK;
-    if (strcmp(type_of(j), "Sequence") == 0) {
-        const json_t *steps = json_object_get(j, list);
-        if (!json_is_array(steps) || depth == MAX_DEPTH)
-            return rc_fail_what(err, RC_FORMAT, part,
-                                "tokenizer.json: %s: a Sequence without '%s', "
-                                "or nested too deeply",
-                                part, list);
-        json_array_foreach(steps, i, e) if ((rc = load_comps(t, e, part, list, table, depth + 1,
-                                                             err)) != RC_OK) return rc;
-        return RC_OK;
-    }
-    if (t->n_norms >= TOK_MAX_STEPS || t->n_pres >= TOK_MAX_STEPS)
-        return refuse(err, part, "Sequence", "more than 7 steps");
-    for (; table->type; table++)
-        if (strcmp(table->type, type_of(j)) == 0)
-            return table->load(t, j, err);
-    return refuse(err, part, type_of(j), "");
 }
 
 /* ---------------------------------------------------------------- vocabulary */
@@ -221,7 +90,7 @@ static int32_t find_str(const struct mdl_tok *t, const json_t *j)
                : -1;
 }
 
-static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *err)
+static enum rc load_vocab(struct mdl_tok *t, const json_t *root, bool list, struct rc_err *err)
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const json_t *added = json_object_get(root, "added_tokens"), *e;
@@ -232,14 +101,26 @@ static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *
     size_t i;
     enum rc rc = RC_OK;
 
-    if (!json_is_object(vocab))
-        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.vocab is not an object");
+    /* a list of pieces and scores, or an object of pieces and ids */
+    if (list ? !json_is_array(vocab) : !json_is_object(vocab))
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.vocab is not %s",
+                       list ? "a list" : "an object");
     json_object_foreach((json_t *)vocab, s, id)
     {
         if (!json_is_integer(id))
             rc = rc_fail(err, RC_FORMAT, "tokenizer.json: a piece without a whole id");
         else
             rc = piece_set(&v, json_integer_value(id), s, strlen(s), 0, err);
+        if (rc != RC_OK)
+            goto out;
+    }
+    json_array_foreach(vocab, i, e) /* Unigram: [piece, score] */
+    {
+        const json_t *p = json_array_get(e, 0);
+        if (!json_is_string(p))
+            rc = rc_fail(err, RC_FORMAT, "tokenizer.json: model.vocab: entry %zu is no piece", i);
+        else
+            rc = piece_set(&v, (json_int_t)i, json_string_value(p), json_string_length(p), 0, err);
         if (rc != RC_OK)
             goto out;
     }
@@ -253,7 +134,7 @@ static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *
         }
         /* a special token is whatever the file calls so, and no merge makes one */
         rc = piece_set(&v, json_integer_value(n), json_string_value(c), json_string_length(c),
-                       flag(e, "special", false) ? TOK_SPECIAL | TOK_NO_JOIN : 0, err);
+                       tok_json_flag(e, "special", false) ? TOK_SPECIAL | TOK_NO_JOIN : 0, err);
         if (rc != RC_OK)
             goto out;
     }
@@ -263,7 +144,7 @@ static enum rc load_vocab(struct mdl_tok *t, const json_t *root, struct rc_err *
         s = json_string_value(json_object_get(e, "content"));
         int32_t want = (int32_t)json_integer_value(json_object_get(e, "id"));
         int32_t got = rc == RC_OK ? find_str(t, json_object_get(e, "content")) : want;
-        const json_t *other = json_object_get(vocab, s);
+        const json_t *other = json_object_get(vocab, s); /* NULL for a list */
         if (rc == RC_OK && (got != want || (other && json_integer_value(other) != want)))
             rc = rc_fail(err, RC_FORMAT,
                          "tokenizer.json: added token '%s' has id %d, and another id elsewhere",
@@ -306,12 +187,12 @@ static enum rc load_added(struct mdl_tok *t, const json_t *root, struct rc_err *
     {
         const json_t *c = json_object_get(e, "content");
         int32_t id = (int32_t)json_integer_value(json_object_get(e, "id"));
-        unsigned f = (flag(e, "single_word", false) ? TOK_SINGLE_WORD : 0u) |
-                     (flag(e, "lstrip", false) ? TOK_LSTRIP : 0u) |
-                     (flag(e, "rstrip", false) ? TOK_RSTRIP : 0u);
+        unsigned f = (tok_json_flag(e, "single_word", false) ? TOK_SINGLE_WORD : 0u) |
+                     (tok_json_flag(e, "lstrip", false) ? TOK_LSTRIP : 0u) |
+                     (tok_json_flag(e, "rstrip", false) ? TOK_RSTRIP : 0u);
         if (json_string_length(c) == 0)
             continue;
-        if (flag(e, "normalized", !flag(e, "special", false)))
+        if (tok_json_flag(e, "normalized", !tok_json_flag(e, "special", false)))
             rc = add_normalized(t, json_string_value(c), json_string_length(c), id, f, err);
         else
             rc = tok_trie_add(&t->raw, json_string_value(c), json_string_length(c), id, f, err);
@@ -366,15 +247,15 @@ static enum rc model_bpe(struct mdl_tok *t, const json_t *m, struct rc_err *err)
 
     t->model = TOK_BPE;
     if ((j = json_object_get(m, "dropout")) && json_is_number(j) && json_number_value(j) > 0)
-        return refuse(err, "model BPE option", "dropout", "");
+        return tok_json_refuse(err, "model BPE option", "dropout", "");
     if (json_string_length(json_object_get(m, "continuing_subword_prefix")))
-        return refuse(err, "model BPE option", "continuing_subword_prefix", "");
+        return tok_json_refuse(err, "model BPE option", "continuing_subword_prefix", "");
     if (json_string_length(json_object_get(m, "end_of_word_suffix")))
-        return refuse(err, "model BPE option", "end_of_word_suffix", "");
-    if (flag(m, "ignore_merges", false))
-        return refuse(err, "model BPE option", "ignore_merges", "");
-    t->bpe.byte_fallback = flag(m, "byte_fallback", false);
-    t->bpe.fuse_unk = flag(m, "fuse_unk", false);
+        return tok_json_refuse(err, "model BPE option", "end_of_word_suffix", "");
+    if (tok_json_flag(m, "ignore_merges", false))
+        return tok_json_refuse(err, "model BPE option", "ignore_merges", "");
+    t->bpe.byte_fallback = tok_json_flag(m, "byte_fallback", false);
+    t->bpe.fuse_unk = tok_json_flag(m, "fuse_unk", false);
     t->bpe.unk = find_str(t, json_object_get(m, "unk_token"));
     if (!json_is_array(merges) || json_array_size(merges) > TOK_MAX_IDS)
         return rc_fail(err, RC_FORMAT, "tokenizer.json: model.merges is no list of at most %u",
@@ -393,7 +274,8 @@ static enum rc model_wordpiece(struct mdl_tok *t, const json_t *m, struct rc_err
     t->wp.unk = find_str(t, json_object_get(m, "unk_token"));
     if (t->wp.unk < 0)
         return rc_fail(err, RC_FORMAT, "tokenizer.json: model.unk_token is not in the vocabulary");
-    if (!fixed_str(json_object_get(m, "continuing_subword_prefix"), t->wp.prefix, &t->wp.n_prefix))
+    if (!tok_json_fixed(json_object_get(m, "continuing_subword_prefix"), t->wp.prefix,
+                        &t->wp.n_prefix))
         return rc_fail(
             err, RC_FORMAT,
             "tokenizer.json: model.continuing_subword_prefix: at most 64 bytes expected");
@@ -407,79 +289,48 @@ static enum rc model_wordpiece(struct mdl_tok *t, const json_t *m, struct rc_err
     return RC_OK;
 }
 
-static const struct comp models[] = {{"BPE", model_bpe}, {"WordPiece", model_wordpiece}, {0}};
+static enum rc model_unigram(struct mdl_tok *t, const json_t *m, struct rc_err *err)
+{
+    const json_t *vocab = json_object_get(m, "vocab"), *unk = json_object_get(m, "unk_id"), *e;
+    struct tok_unigram *u = &t->uni;
+    size_t i, n = json_array_size(vocab);
+
+    t->model = TOK_UNIGRAM;
+    u->byte_fallback = tok_json_flag(m, "byte_fallback", false);
+    if (n == 0)
+        return rc_fail(err, RC_FORMAT, "tokenizer.json: model.vocab is no list of pieces");
+    if (json_is_integer(unk)) {
+        if (json_integer_value(unk) < 0 || json_integer_value(unk) >= (json_int_t)n)
+            return rc_fail(err, RC_FORMAT,
+                           "tokenizer.json: model.unk_id is %lld, the vocabulary has %zu",
+                           (long long)json_integer_value(unk), n);
+        u->unk = (int32_t)json_integer_value(unk);
+    }
+    if (!(u->scores = calloc(t->vocab.n_ids, sizeof(*u->scores))))
+        return rc_fail(err, RC_NOMEM, "tokenizer.json: no memory for %zu scores", n);
+    json_array_foreach(vocab, i, e)
+    {
+        const json_t *s = json_array_get(e, 1);
+        double x = json_number_value(s);
+        if (!json_is_number(s) || !(x - x == 0))
+            return rc_fail(err, RC_FORMAT,
+                           "tokenizer.json: the score of piece %zu is not a finite number", i);
+        u->scores[i] = x;
+    }
+    return tok_unigram_init(t, (uint32_t)n, err);
+}
+
+static const struct tok_comp models[] = {
+    {"BPE", model_bpe}, {"WordPiece", model_wordpiece}, {"Unigram", model_unigram}, {0}};
 
 /* Files older than the "type" key are told by what they hold. */
 static const char *model_type(const json_t *m)
 {
     if (json_object_get(m, "type"))
-        return type_of(m);
-    return json_object_get(m, "merges") ? "BPE" : "WordPiece";
-}
-
-/* ------------------------------------------------------------------ template */
-
-static enum rc template_add(struct mdl_tok *t, json_int_t id, bool behind, struct rc_err *err)
-{
-    uint32_t *n = behind ? &t->n_suffix : &t->n_prefix;
-
-    if (id < 0 || id >= (json_int_t)t->vocab.n_ids || *n >= TOK_MAX_TEMPLATE)
-        return rc_fail(err, RC_FORMAT,
-                       "tokenizer.json: post_processor: an unknown token, or more than %d of them",
-                       TOK_MAX_TEMPLATE);
-    (behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)id;
-    return RC_OK;
-}
-
-static enum rc load_template(struct mdl_tok *t, const json_t *p, struct rc_err *err)
-{
-    const json_t *specials = json_object_get(p, "special_tokens"), *e, *x;
-    bool seen = false;
-    size_t i, k;
-    enum rc rc;
-
-    json_array_foreach(json_object_get(p, "single"), i, e)
-    {
-        if (json_object_get(e, "Sequence")) {
-            if (seen)
-                return refuse(err, "post_processor", "TemplateProcessing",
-                              "the text stands twice in 'single'");
-            seen = true;
-            continue;
-        }
-        const char *name =
-            json_string_value(json_object_get(json_object_get(e, "SpecialToken"), "id"));
-        const json_t *ids = name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
-        if (!json_array_size(ids))
-            return rc_fail(err, RC_FORMAT, "tokenizer.json: post_processor: part %zu has no ids",
-                           i);
-        json_array_foreach(
-            ids, k, x) if ((rc = template_add(t, json_is_integer(x) ? json_integer_value(x) : -1,
-                                              seen, err)) != RC_OK) return rc;
-    }
-    if (!seen)
-        return rc_fail(err, RC_FORMAT,
-                       "tokenizer.json: post_processor: the text is not in 'single'");
-    return RC_OK;
-}
-
-static enum rc load_post(struct mdl_tok *t, const json_t *p, struct rc_err *err)
-{
-    enum rc rc;
-
-    if (!p || json_is_null(p))
-        return RC_OK;
-    if (strcmp(type_of(p), "TemplateProcessing") == 0)
-        return load_template(t, p, err);
-    if (strcmp(type_of(p), "BertProcessing") == 0) {
-        const json_t *cls = json_array_get(json_object_get(p, "cls"), 1);
-        const json_t *sep = json_array_get(json_object_get(p, "sep"), 1);
-        rc = template_add(t, json_is_integer(cls) ? json_integer_value(cls) : -1, false, err);
-        if (rc != RC_OK)
-            return rc;
-        return template_add(t, json_is_integer(sep) ? json_integer_value(sep) : -1, true, err);
-    }
-    return refuse(err, "post_processor", type_of(p), "");
+        return tok_json_type(m);
+    return json_object_get(m, "merges")                 ? "BPE"
+           : json_is_array(json_object_get(m, "vocab")) ? "Unigram"
+                                                        : "WordPiece";
 }
 
 static int32_t find_any(const struct mdl_tok *t, const char *const *names)
@@ -498,7 +349,7 @@ static enum rc load(struct mdl_tok *t, const json_t *root, struct rc_err *err)
 {
     static const char *const ends[] = {"<eos>", "</s>", "[SEP]", NULL};
     const json_t *m = json_object_get(root, "model");
-    const struct comp *c = models;
+    const struct tok_comp *c = models;
     enum rc rc;
 
     if (!json_is_object(m))
@@ -506,26 +357,19 @@ static enum rc load(struct mdl_tok *t, const json_t *root, struct rc_err *err)
     while (c->type && strcmp(c->type, model_type(m)) != 0)
         c++;
     if (!c->type)
-        return refuse(err, "model", model_type(m), "");
-    if ((rc = load_comps(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", norms,
-                         0, err)) != RC_OK ||
-        (rc = load_comps(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer",
-                         "pretokenizers", pres, 0, err)) != RC_OK ||
-        (rc = load_comps(t, json_object_get(root, "decoder"), "decoder", "decoders", decs, 0,
-                         err)) != RC_OK)
+        return tok_json_refuse(err, "model", model_type(m), "");
+    if ((rc = tok_json_steps(t, root, err)) != RC_OK)
         return rc;
-    if (t->n_pres > 1)
-        return refuse(err, "pre_tokenizer", "Sequence", "only one step");
-    if ((rc = load_vocab(t, root, err)) != RC_OK || (rc = c->load(t, m, err)) != RC_OK ||
-        (rc = tok_spell_build(t, err)) != RC_OK)
+    if ((rc = load_vocab(t, root, c->load == model_unigram, err)) != RC_OK ||
+        (rc = c->load(t, m, err)) != RC_OK || (rc = tok_spell_build(t, err)) != RC_OK)
         return rc;
-    if (t->model != TOK_WORDPIECE && (rc = tok_bpe_init(t, err)) != RC_OK)
+    if (t->model == TOK_BPE && (rc = tok_bpe_init(t, err)) != RC_OK)
         return rc;
     if ((rc = load_added(t, root, err)) != RC_OK ||
-        (rc = load_post(t, json_object_get(root, "post_processor"), err)) != RC_OK)
+        (rc = tok_json_post(t, json_object_get(root, "post_processor"), err)) != RC_OK)
         return rc;
-    t->bos = t->n_prefix ? t->prefix[0] : -1;
-    t->eos = t->n_suffix ? t->suffix[0] : find_any(t, ends);
+    t->bos = t->single[0].n ? t->single[0].ids[0] : -1;
+    t->eos = t->single[1].n ? t->single[1].ids[0] : find_any(t, ends);
     return RC_OK;
 }
 

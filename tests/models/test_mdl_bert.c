@@ -215,8 +215,10 @@ static void what_is_not_done_is_refused_by_name(void **state)
     refused("config.json", "position_embedding_type", "\"relative_key\"", RC_UNSUPPORTED,
             "relative_key");
     refused("config.json", "is_decoder", "true", RC_UNSUPPORTED, "decoder");
-    refused("config.json", "architectures", "[\"BertForSequenceClassification\"]", RC_UNSUPPORTED,
-            "BertForSequenceClassification");
+    refused("config.json", "architectures", "[\"BertForTokenClassification\"]", RC_UNSUPPORTED,
+            "BertForTokenClassification");
+    refused("config.json", "architectures", "[\"BertForSequenceClassification\"]",
+            RC_WEIGHT_ABSENT, "classifier.weight");
     refused("config.json", "num_attention_heads", "5", RC_FORMAT, "5 heads");
     refused("config.json", "layer_norm_eps", "-1", RC_FORMAT, "layer_norm_eps");
     refused("config.json", "vocab_size", "1000", RC_FORMAT, "1000");

@@ -175,35 +175,101 @@ static void gemma_bf16_has_the_same_tokenizer(void **state)
     mdl_tok_free(&b);
 }
 
-static void minilm_encode_with_offsets(void **state)
+static void check_offsets(const char *what, const json_t *want, const struct mdl_ids *v)
 {
-    struct mdl_tok *t = load_tok("minilm");
+    for (size_t k = 0; k < v->n; k++) {
+        const json_t *off = json_array_get(want, k);
+        if (v->offsets[2 * k] != json_integer_value(json_array_get(off, 0)) ||
+            v->offsets[2 * k + 1] != json_integer_value(json_array_get(off, 1)))
+            fail_msg("%s: token %zu is at %u to %u, expected %lld to %lld", what, k,
+                     v->offsets[2 * k], v->offsets[2 * k + 1],
+                     (long long)json_integer_value(json_array_get(off, 0)),
+                     (long long)json_integer_value(json_array_get(off, 1)));
+    }
+}
+
+/* Lists `tokenization` and `pairs` of an encoder's cases. */
+static void encode_with_offsets(const char *dir, bool special, size_t n_texts, size_t n_pairs)
+{
+    struct mdl_tok_flags f = {.parse_special = true, .add_special = special, .offsets = true};
+    struct mdl_tok *t = load_tok(dir);
     struct mdl_ids v = {0};
+    struct rc_err err = RC_ERR_INIT;
     char *text;
     size_t n, i, k, n_piece;
-    json_t *root = load_json("minilm", "cases.json", &text, &n), *e;
+    json_t *root = load_json(dir, "cases.json", &text, &n), *e;
+    bool cut;
 
-    assert_true(json_array_size(json_object_get(root, "tokenization")) >= 30);
+    assert_true(json_array_size(json_object_get(root, "tokenization")) >= n_texts);
     json_array_foreach(json_object_get(root, "tokenization"), i, e)
     {
-        check_encode(
-            t, json_object_get(e, "text"),
-            (struct mdl_tok_flags){.parse_special = true, .add_special = true, .offsets = true},
-            json_object_get(e, "ids"), &v);
+        check_encode(t, json_object_get(e, "text"), f, json_object_get(e, "ids"), &v);
+        check_offsets(dir, json_object_get(e, "offsets"), &v);
         for (k = 0; k < v.n; k++) {
             const json_t *want = json_array_get(json_object_get(e, "tokens"), k);
-            const json_t *off = json_array_get(json_object_get(e, "offsets"), k);
             const char *p = mdl_tok_piece(t, v.ids[k], &n_piece);
+            if (mdl_tok_is_special(t, v.ids[k]))
+                continue; /* of an unknown piece the reference shows the text */
             assert_int_equal(n_piece, json_string_length(want));
             assert_memory_equal(p, json_string_value(want), n_piece);
-            assert_int_equal(v.offsets[2 * k], json_integer_value(json_array_get(off, 0)));
-            assert_int_equal(v.offsets[2 * k + 1], json_integer_value(json_array_get(off, 1)));
         }
+    }
+    assert_true(json_array_size(json_object_get(root, "pairs")) >= n_pairs);
+    json_array_foreach(json_object_get(root, "pairs"), i, e)
+    {
+        const json_t *a = json_object_get(e, "a"), *b = json_object_get(e, "b");
+        v.n = 0;
+        assert_int_equal(mdl_tok_encode_pair(t, json_string_value(a), json_string_length(a),
+                                             json_string_value(b), json_string_length(b), &f, false,
+                                             &cut, &v, &err),
+                         RC_OK);
+        check_ids(json_string_value(a), json_object_get(e, "ids"), &v);
+        check_offsets(dir, json_object_get(e, "offsets"), &v);
+        assert_false(cut);
+    }
+    json_array_foreach(json_object_get(root, "truncated"), i, e)
+    {
+        const json_t *a = json_object_get(e, "query"), *b = json_object_get(e, "doc");
+        f.max_tokens = (size_t)json_integer_value(json_object_get(e, "max_length"));
+        v.n = 0;
+        assert_int_equal(mdl_tok_encode_pair(t, json_string_value(a), json_string_length(a),
+                                             json_string_value(b), json_string_length(b), &f, true,
+                                             &cut, &v, &err),
+                         RC_OK);
+        check_ids(json_string_value(a), json_object_get(e, "ids"), &v);
+        assert_true(cut);
+        v.n = 0;
+        assert_int_equal(mdl_tok_encode_pair(t, json_string_value(a), json_string_length(a),
+                                             json_string_value(b), json_string_length(b), &f, false,
+                                             &cut, &v, &err),
+                         RC_TOO_LARGE);
+        assert_int_equal(v.n, 0);
+        assert_true(err.n > f.max_tokens && err.limit == f.max_tokens);
     }
     mdl_ids_deinit(&v);
     json_decref(root);
     free(text);
     mdl_tok_free(&t);
+}
+
+static void minilm_encode_with_offsets(void **state)
+{
+    encode_with_offsets("minilm", true, 30, 7);
+}
+
+static void bge_m3_encode_with_offsets(void **state)
+{
+    encode_with_offsets("bge-m3", true, 30, 7);
+}
+
+static void reranker_encode_with_offsets(void **state)
+{
+    encode_with_offsets("reranker", true, 30, 7);
+}
+
+static void gliner2_encode_with_offsets(void **state)
+{
+    encode_with_offsets("gliner2", false, 30, 0);
 }
 
 int main(void)
@@ -213,6 +279,9 @@ int main(void)
         cmocka_unit_test(eg2_encode_and_decode),
         cmocka_unit_test(gemma_bf16_has_the_same_tokenizer),
         cmocka_unit_test(minilm_encode_with_offsets),
+        cmocka_unit_test(bge_m3_encode_with_offsets),
+        cmocka_unit_test(reranker_encode_with_offsets),
+        cmocka_unit_test(gliner2_encode_with_offsets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
