@@ -136,7 +136,7 @@ static const char *const hf_archs[] = {"BertModel",
                                        "XLMRobertaForSequenceClassification",
                                        "xlm-roberta",
                                        NULL};
-static const char *const gguf_archs[] = {NULL};
+static const char *const gguf_archs[] = {"bert", NULL};
 
 const struct mdl_family mdl_bert = {
     .name = "bert",
