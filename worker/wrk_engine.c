@@ -128,6 +128,7 @@ static uint64_t deadline_of(const Ipc__Frame *f)
            : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
            : f->body_case == IPC__FRAME__BODY_DECIDE ? f->decide->deadline_us
            : f->body_case == IPC__FRAME__BODY_RERANK ? f->rerank->deadline_us
+           : f->body_case == IPC__FRAME__BODY_CHUNK  ? f->chunk->deadline_us
                                                      : 0;
 }
 
