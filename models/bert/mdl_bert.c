@@ -32,20 +32,6 @@ static const int32_t *positions(struct bert *b, const struct mdl_pass *p)
     return b->pos;
 }
 
-/* Of a pair, the second text's rows and the [SEP] behind it; all others are of type 0. */
-static const int32_t *row_types(struct bert *b, const struct mdl_pass *p)
-{
-    uint32_t s, r;
-    int32_t type;
-
-    for (s = 0; b->sep >= 0 && s < p->n_seqs; s++)
-        for (r = p->offsets[s], type = 0; r < p->offsets[s + 1]; r++) {
-            b->types[r] = type;
-            type |= p->ids[r] == b->sep;
-        }
-    return b->types;
-}
-
 static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, struct rc_err *err)
 {
     struct be_embed_args e = {
@@ -58,7 +44,9 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
         return rc;
     e.accumulate = true;
     e.table = b->type; /* the reference adds types before positions */
-    e.ids = row_types(b, p);
+    e.ids = b->types;
+    if (b->sep >= 0)
+        mdl_sbert_types(p, b->sep, b->types);
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
@@ -112,28 +100,6 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
     return be_layer_norm(m->be, &ln, err);
 }
 
-static enum rc pool(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
-                    struct rc_err *err)
-{
-    struct be_pool_args a = {
-        .x = b->x, .offsets = p->offsets, .n_seqs = p->n_seqs, .out = b->pooled};
-    size_t dim = m->info.embed_dim, d = b->d_model;
-    uint32_t i, s;
-    enum rc rc;
-
-    for (i = 0; i < b->st.n_pools; i++) {
-        a.kind = b->st.pools[i];
-        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
-            (rc = be_tensor_read(m->be, b->pooled, 0, p->n_seqs, b->host_pooled, err)) != RC_OK)
-            return rc;
-        for (s = 0; s < p->n_seqs; s++)
-            memcpy(out + s * dim + i * d, b->host_pooled + s * d, d * sizeof(float));
-    }
-    for (s = 0; b->st.normalize && s < p->n_seqs; s++)
-        mdl_normalize(out + s * dim, (uint32_t)dim);
-    return RC_OK;
-}
-
 static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct bert *b = m->state;
@@ -151,51 +117,9 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
         return rc;
     if (m->info.can_rerank)
         return mdl_bert_score(m, b, p, out, err);
-    if ((rc = pool(m, b, p, out, err)) != RC_OK)
+    if ((rc = mdl_sbert_pool(m, &b->st, p, b->x, b->pooled, b->host_pooled, out, err)) != RC_OK)
         return rc;
     return mdl_bert_tokens(m, b, p, err);
-}
-
-static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
-{
-    if (dims == m->info.embed_dim)
-        return RC_OK;
-    return rc_fail_what(err, RC_INVALID, "dimensions",
-                        "dimensions %u: this model was not trained for shorter vectors, it only "
-                        "gives %u",
-                        dims, m->info.embed_dim);
-}
-
-static enum rc check_finite(const float *v, size_t n, const char *what, struct rc_err *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(v[i]))
-            return rc_fail(err, RC_FORMAT, "the model's first %s is not finite (value %zu)", what,
-                           i);
-    return RC_OK;
-}
-
-/* Two tokens, as short as a text can be, through every head that there is. */
-static enum rc self_test(struct mdl *m, struct rc_err *err)
-{
-    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    size_t dim = mdl_encode_dim(m), n_vec = 2 * (size_t)m->info.token_dim;
-    float *out = calloc(dim + 2 + n_vec, sizeof(float)), *weights, *vectors;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    weights = out + dim;
-    vectors = weights + 2;
-    rc = mdl_encode_tokens(m, 1, ids, offsets, out, m->info.can_sparse ? weights : NULL,
-                           n_vec ? vectors : NULL, err);
-    if (rc == RC_OK)
-        rc = check_finite(out, dim, m->info.can_rerank ? "logit" : "vector", err);
-    if (rc == RC_OK)
-        rc = check_finite(weights, 2 + n_vec, "token's weight or vector", err);
-    free(out);
-    return rc;
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -223,10 +147,10 @@ const struct mdl_family mdl_bert = {
     .plan = mdl_bert_plan,
     .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = self_test,
+    .self_test = mdl_sbert_self_test,
     .free = mdl_bert_free,
     .embed_tokens = mdl_bert_embed_tokens,
     .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
-    .dims_check = dims_check,
+    .dims_check = mdl_sbert_dims,
 };
