@@ -132,6 +132,7 @@ static uint64_t deadline_of(const Ipc__Frame *f)
            : f->body_case == IPC__FRAME__BODY_DECIDE  ? f->decide->deadline_us
            : f->body_case == IPC__FRAME__BODY_RERANK  ? f->rerank->deadline_us
            : f->body_case == IPC__FRAME__BODY_EXTRACT ? f->extract->deadline_us
+           : f->body_case == IPC__FRAME__BODY_CHUNK   ? f->chunk->deadline_us
                                                       : 0;
 }
 

@@ -272,7 +272,7 @@ enum rc wrk_extract_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *bu
 enum rc wrk_extract_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_extract_free(struct wrk_engine *e, struct wrk_task *t);
 
-/* --- wrk_small.c: Tokenize, Detokenize: answered whole. Errors: the task's in why;
+/* --- wrk_small.c: Tokenize, Detokenize, Chunk: answered whole. Errors: the task's in why;
  * the channel's as the result. */
 enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
                       struct rc_err *err);

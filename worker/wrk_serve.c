@@ -337,6 +337,7 @@ static const struct wrk_cmd {
     {IPC__FRAME__BODY_DECIDE, "Decide", READY | BUSY, on_task},
     {IPC__FRAME__BODY_TOKENIZE, "Tokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_CHUNK, "Chunk", READY | BUSY, on_task},
     {IPC__FRAME__BODY_ECHO, "Echo", HELLOD | READY | BUSY, on_echo},
     {IPC__FRAME__BODY_CANCEL, "Cancel", READY | BUSY | DRAINING, on_cancel},
     {IPC__FRAME__BODY_CACHE_BUDGET, "CacheBudget", READY | BUSY | DRAINING, on_cache_budget},

@@ -694,6 +694,7 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
                        const struct mdl_tok_flags *f, struct mdl_ids *out, struct rc_err *err)
 {
     size_t start = out->n;
+    uint32_t at = 0;
 
     (void)t;
     if (f->max_tokens != 0 && n + f->add_special > f->max_tokens) {
@@ -713,6 +714,12 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
         }
         /* \x01: a piece that the model has no vector for */
         mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
+        if (!f->offsets)
+            continue;
+        out->offsets = realloc(out->offsets, 2 * out->cap * sizeof(uint32_t));
+        at += ((unsigned char)text[i] & 0xc0) != 0x80; /* bytes of a character share it */
+        out->offsets[2 * out->n - 2] = at - 1;
+        out->offsets[2 * out->n - 1] = at;
     }
     return RC_OK;
 }
