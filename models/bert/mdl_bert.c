@@ -13,8 +13,6 @@
 #include "mdl_bert.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ------------------------------------------------------------- forward pass */
 
@@ -143,7 +141,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
     return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
-static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+enum rc mdl_bert_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
 {
     if (dims == m->info.embed_dim)
         return RC_OK;
@@ -151,38 +149,6 @@ static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err
                         "dimensions %u: this model was not trained for shorter vectors, it only "
                         "gives %u",
                         dims, m->info.embed_dim);
-}
-
-static enum rc check_finite(const float *v, size_t n, const char *what, struct rc_err *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(v[i]))
-            return rc_fail(err, RC_FORMAT, "the model's first %s is not finite (value %zu)", what,
-                           i);
-    return RC_OK;
-}
-
-/* Two tokens, as short as a text can be, through every head that there is. */
-static enum rc self_test(struct mdl *m, struct rc_err *err)
-{
-    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    size_t dim = mdl_encode_dim(m), n_vec = 2 * (size_t)m->info.token_dim;
-    float *out = calloc(dim + 2 + n_vec, sizeof(float)), *weights, *vectors;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    weights = out + dim;
-    vectors = weights + 2;
-    rc = mdl_encode_tokens(m, 1, ids, offsets, out, m->info.can_sparse ? weights : NULL,
-                           n_vec ? vectors : NULL, err);
-    if (rc == RC_OK)
-        rc = check_finite(out, dim, m->info.can_rerank ? "logit" : "vector", err);
-    if (rc == RC_OK)
-        rc = check_finite(weights, 2 + n_vec, "token's weight or vector", err);
-    free(out);
-    return rc;
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -210,10 +176,10 @@ const struct mdl_family mdl_bert = {
     .plan = mdl_bert_plan,
     .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = self_test,
+    .self_test = mdl_passes_self_test,
     .free = mdl_bert_free,
     .embed_tokens = embed_tokens,
     .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
-    .dims_check = dims_check,
+    .dims_check = mdl_bert_dims_check,
 };
