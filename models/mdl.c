@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert,   &mdl_eg2,    NULL};
+static const struct mdl_family *const families[] = {&mdl_gemma3,  &mdl_gemma4,  &mdl_gemma4_drafter,
+                                                    &mdl_bert,    &mdl_eg1,     &mdl_eg2,
+                                                    &mdl_deberta, &mdl_gliner2, NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -29,7 +30,7 @@ static bool listed(const char *const *list, const char *word, size_t n)
 
 static enum rc no_family(const char *word, int n, const char *where, bool gguf, struct rc_err *err)
 {
-    char known[200] = "";
+    char known[400] = "";
     size_t used = 0, i;
 
     for (i = 0; families[i]; i++) {
@@ -302,7 +303,8 @@ enum rc mdl_open(struct mdl **out, int root_fd, struct be_ctx *be, const struct 
                        "a model needs a backend, batch_tokens and max_seqs of at least 1");
     if (!(m = mdl_new(be, o, err)))
         return RC_NOMEM;
-    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK && m->fam->recipe)
+    if ((rc = look(m, root_fd, err)) == RC_OK && (rc = build(m, err)) == RC_OK && m->fam->recipe &&
+        m->info.can_embed)
         rc = mdl_identity(m, root_fd, m->fam->recipe, m->info.identity, err);
     if (rc == RC_OK) {
         *out = m;
@@ -504,7 +506,7 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
                          const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
                          struct rc_err *err)
 {
-    return m->fam->embed_tokens
+    return m->fam->embed_tokens && m->info.can_embed
                ? m->fam->embed_tokens(m, text, n_bytes, task_type, truncate, truncated, out, err)
                : cannot(m, "embed", err);
 }
@@ -537,6 +539,18 @@ enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
     return mdl_passes_run(m, n_seqs, ids, offsets, NULL, 0, out, weights, vectors, err);
 }
 
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err)
+{
+    return m->fam->extract ? mdl_passes_extract(m, n, in, out, err)
+                           : cannot(m, "extract by schema", err);
+}
+
+uint32_t mdl_extract_rows(const struct mdl *m)
+{
+    return m->passes.max_rows;
+}
+
 uint32_t mdl_encode_dim(const struct mdl *m)
 {
     return m->info.can_rerank ? 1 : m->info.embed_dim;
@@ -546,7 +560,7 @@ enum rc mdl_pair_tokens(const struct mdl *m, const char *query, size_t n_query, 
                         size_t n_doc, bool truncate, bool *truncated, struct mdl_ids *out,
                         struct rc_err *err)
 {
-    return m->fam->pair_tokens
+    return m->fam->pair_tokens && m->info.can_rerank
                ? m->fam->pair_tokens(m, query, n_query, doc, n_doc, truncate, truncated, out, err)
                : cannot(m, "score pairs of texts", err);
 }
@@ -615,5 +629,6 @@ uint32_t mdl_encode_max_seqs(const struct mdl *m)
 
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
 {
-    return m->fam->dims_check ? m->fam->dims_check(m, dims, err) : cannot(m, "embed", err);
+    return m->fam->dims_check && m->info.can_embed ? m->fam->dims_check(m, dims, err)
+                                                   : cannot(m, "embed", err);
 }

@@ -1,166 +1,36 @@
-/* mdl_bert.c - BERT encoders: weights, memory, forward pass, pooling.
+/* mdl_bert.c - encoders of BERT's kind: forward pass, and the family's table.
  *
  * Embeddings (word + position + type, LayerNorm), then post-norm layers:
  *   x = LN1(x + Wo attn(x) + bo);  x = LN2(x + W2 gelu(W1 x + b1) + b2)
  * over packed sequences: no padding is ever computed. Vectors are pooled and
- * normalised as the side files say (mdl_sbert.c).
+ * normalised as the side files say (mdl_sbert_run.c); other heads: mdl_bert_heads.c.
  *
  * Always true: a sequence's vector is the same bytes alone, in a batch, or when a
  * big batch was cut into several passes; passes allocate nothing.
- * Source: encoders.md 1 and 3; docs/models/bert.md. Tests:
- * tests/models/test_mdl_bert*.c
+ * Source: encoders.md 1, 3, 4; docs/models/bert.md. Tests:
+ * tests/models/test_mdl_bert*.c, test_mdl_xlmr*.c
  */
 #include "mdl_bert.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------ weights */
-
-/* name without ".weight"/".bias"; both exist for each; LN: may be gamma/beta */
-static const struct {
-    const char *name;
-    size_t w, b;
-    char rows, cols; /* D d_model, F d_ff; rows 0 = LayerNorm of width cols */
-} layer_weights[] = {
-#define AT(f) offsetof(struct bert_layer, f)
-    {"attention.self.query", AT(q_w), AT(q_b), 'D', 'D'},
-    {"attention.self.key", AT(k_w), AT(k_b), 'D', 'D'},
-    {"attention.self.value", AT(v_w), AT(v_b), 'D', 'D'},
-    {"attention.output.dense", AT(o_w), AT(o_b), 'D', 'D'},
-    {"attention.output.LayerNorm", AT(ln1_w), AT(ln1_b), 0, 'D'},
-    {"intermediate.dense", AT(up_w), AT(up_b), 'F', 'D'},
-    {"output.dense", AT(down_w), AT(down_b), 'D', 'F'},
-    {"output.LayerNorm", AT(ln2_w), AT(ln2_b), 0, 'D'},
-#undef AT
-};
-
-static enum rc plan_norm(struct mdl *m, const struct bert *b, const char *stem,
-                         struct be_weight **w, struct be_weight **bias, struct rc_err *err)
-{
-    char name[128];
-    enum rc rc;
-
-    snprintf(name, sizeof(name), "%s.%s", stem, b->gamma_beta ? "gamma" : "weight");
-    if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, b->d_model, 0, 0, w, err)) != RC_OK)
-        return rc;
-    snprintf(name, sizeof(name), "%s.%s", stem, b->gamma_beta ? "beta" : "bias");
-    return mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, b->d_model, 0, 0, bias, err);
-}
-
-static enum rc plan_layer(struct mdl *m, struct bert *b, uint32_t l, struct rc_err *err)
-{
-    char stem[112], name[128];
-    size_t i;
-    enum rc rc;
-
-    for (i = 0; i < sizeof(layer_weights) / sizeof(*layer_weights); i++) {
-        char *at = (char *)&b->layer[l];
-        struct be_weight **w = (struct be_weight **)(at + layer_weights[i].w);
-        struct be_weight **bias = (struct be_weight **)(at + layer_weights[i].b);
-        uint32_t rows = layer_weights[i].rows == 'F' ? b->d_ff : b->d_model;
-        uint32_t cols = layer_weights[i].cols == 'F' ? b->d_ff : b->d_model;
-
-        snprintf(stem, sizeof(stem), "%sencoder.layer.%u.%s", b->prefix, l, layer_weights[i].name);
-        if (!layer_weights[i].rows) {
-            rc = plan_norm(m, b, stem, w, bias, err);
-        } else {
-            snprintf(name, sizeof(name), "%s.weight", stem);
-            rc = mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2, rows, cols, 0, w, err);
-            snprintf(name, sizeof(name), "%s.bias", stem);
-            if (rc == RC_OK)
-                rc = mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, rows, 0, 0, bias, err);
-        }
-        if (rc != RC_OK)
-            return rc;
-    }
-    return RC_OK;
-}
-
-static enum rc plan(struct mdl *m, struct rc_err *err)
-{
-    struct bert *b = m->state;
-    const struct {
-        const char *name;
-        uint32_t rows;
-        struct be_weight **slot;
-    } tables[] = {{"word", m->info.vocab_size, &b->word},
-                  {"position", b->n_pos, &b->position},
-                  {"token_type", b->n_types, &b->type}};
-    char name[96];
-    uint32_t l;
-    size_t i;
-    enum rc rc;
-
-    for (i = 0; i < 3; i++) {
-        snprintf(name, sizeof(name), "%sembeddings.%s_embeddings.weight", b->prefix,
-                 tables[i].name);
-        if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_EMBED, 2, tables[i].rows, b->d_model, 0,
-                                  tables[i].slot, err)) != RC_OK)
-            return rc;
-    }
-    snprintf(name, sizeof(name), "%sembeddings.LayerNorm", b->prefix);
-    if ((rc = plan_norm(m, b, name, &b->ln_w, &b->ln_b, err)) != RC_OK)
-        return rc;
-    for (l = 0; l < b->n_layers; l++)
-        if ((rc = plan_layer(m, b, l, err)) != RC_OK)
-            return rc;
-    return RC_OK;
-}
-
-/* ------------------------------------------------------------------- memory */
-
-static enum rc fit(struct mdl *m, struct rc_err *err)
-{
-    struct bert *b = m->state;
-    uint32_t rows, seqs;
-    size_t i;
-    enum rc rc = mdl_passes_fit(m, err);
-
-    if (rc != RC_OK)
-        return rc;
-    rows = m->passes.max_rows;
-    seqs = m->passes.max_seqs;
-    free(b->zeros);
-    free(b->host_pooled);
-    b->zeros = calloc(rows, sizeof(*b->zeros));
-    b->host_pooled = calloc((size_t)seqs * b->d_model, sizeof(float));
-    if (!b->zeros || !b->host_pooled)
-        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
-    {
-        const struct {
-            uint32_t rows, cols;
-            struct be_tensor **slot;
-        } want[] = {
-            {rows, b->d_model, &b->x}, {rows, b->d_model, &b->t},      {rows, b->d_model, &b->q},
-            {rows, b->d_model, &b->k}, {rows, b->d_model, &b->v},      {rows, b->d_model, &b->att},
-            {rows, b->d_ff, &b->ff},   {seqs, b->d_model, &b->pooled},
-        };
-
-        for (i = 0; i < sizeof(want) / sizeof(*want); i++)
-            if ((rc = mdl_plan_tensor(&m->plan, want[i].rows, want[i].cols, want[i].slot, err)) !=
-                RC_OK)
-                return rc;
-    }
-    m->info.ctx_tokens = m->info.max_input_tokens;
-    return RC_OK;
-}
-
-static void bert_free(struct mdl *m)
-{
-    struct bert *b = m->state;
-
-    mdl_sbert_deinit(&b->st);
-    free(b->zeros);
-    free(b->host_pooled);
-    free(b);
-    m->state = NULL;
-}
-
 /* ------------------------------------------------------------- forward pass */
+
+/* RoBERTa's positions follow the ids: a row of the pad id stays at its number, others count on. */
+static const int32_t *positions(struct bert *b, const struct mdl_pass *p)
+{
+    uint32_t s, r;
+    int32_t n;
+
+    if (b->pad < 0)
+        return p->pos;
+    for (s = 0; s < p->n_seqs; s++)
+        for (r = p->offsets[s], n = b->pad; r < p->offsets[s + 1]; r++)
+            b->pos[r] = p->ids[r] == b->pad ? b->pad : ++n;
+    return b->pos;
+}
 
 static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, struct rc_err *err)
 {
@@ -174,11 +44,13 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
         return rc;
     e.accumulate = true;
     e.table = b->type; /* the reference adds types before positions */
-    e.ids = b->zeros;
+    if (b->sep >= 0)
+        mdl_sbert_types(p, b->sep, b->types);
+    e.ids = b->types; /* zeros but of pairs */
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
-    e.ids = p->pos;
+    e.ids = positions(b, p);
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     return be_layer_norm(m->be, &ln, err);
@@ -228,28 +100,6 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
     return be_layer_norm(m->be, &ln, err);
 }
 
-static enum rc pool(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
-                    struct rc_err *err)
-{
-    struct be_pool_args a = {
-        .x = b->x, .offsets = p->offsets, .n_seqs = p->n_seqs, .out = b->pooled};
-    size_t dim = m->info.embed_dim, d = b->d_model;
-    uint32_t i, s;
-    enum rc rc;
-
-    for (i = 0; i < b->st.n_pools; i++) {
-        a.kind = b->st.pools[i];
-        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
-            (rc = be_tensor_read(m->be, b->pooled, 0, p->n_seqs, b->host_pooled, err)) != RC_OK)
-            return rc;
-        for (s = 0; s < p->n_seqs; s++)
-            memcpy(out + s * dim + i * d, b->host_pooled + s * d, d * sizeof(float));
-    }
-    for (s = 0; b->st.normalize && s < p->n_seqs; s++)
-        mdl_normalize(out + s * dim, (uint32_t)dim);
-    return RC_OK;
-}
-
 static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct bert *b = m->state;
@@ -263,41 +113,39 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
         if (m->trace)
             m->trace(m->trace_user, l, b->x, p->n_rows);
     }
-    return rc != RC_OK ? rc : pool(m, b, p, out, err);
+    if (rc != RC_OK)
+        return rc;
+    if (m->info.can_rerank)
+        return mdl_bert_score(m, b, p, out, err);
+    if ((rc = mdl_sbert_vectors(&b->st, m, b->x, p, out, err)) != RC_OK)
+        return rc;
+    return mdl_bert_tokens(m, b, p, err);
 }
 
-static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                            const char *task_type, bool truncate, bool *truncated,
+                            struct mdl_ids *out, struct rc_err *err)
 {
-    if (dims == m->info.embed_dim)
-        return RC_OK;
-    return rc_fail_what(err, RC_INVALID, "dimensions",
-                        "dimensions %u: this model was not trained for shorter vectors, it only "
-                        "gives %u",
-                        dims, m->info.embed_dim);
+    const struct bert *b = m->state;
+
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
-/* Two tokens, as short as a text can be. */
-static enum rc self_test(struct mdl *m, struct rc_err *err)
-{
-    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    float *out = calloc(m->info.embed_dim, sizeof(float));
-    uint32_t i;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = mdl_encode(m, 1, ids, offsets, out, err);
-    for (i = 0; rc == RC_OK && i < m->info.embed_dim; i++)
-        if (!isfinite(out[i]))
-            rc = rc_fail(err, RC_FORMAT, "the model's first vector is not finite (value %u)", i);
-    free(out);
-    return rc;
-}
-
-static const char *const hf_archs[] = {"BertModel", "BertForMaskedLM", "BertForPreTraining", "bert",
+static const char *const hf_archs[] = {"BertModel",
+                                       "BertForMaskedLM",
+                                       "BertForPreTraining",
+                                       "BertForSequenceClassification",
+                                       "bert",
+                                       "RobertaModel",
+                                       "RobertaForMaskedLM",
+                                       "RobertaForSequenceClassification",
+                                       "roberta",
+                                       "XLMRobertaModel",
+                                       "XLMRobertaForMaskedLM",
+                                       "XLMRobertaForSequenceClassification",
+                                       "xlm-roberta",
                                        NULL};
-static const char *const gguf_archs[] = {NULL};
+static const char *const gguf_archs[] = {"bert", NULL};
 
 const struct mdl_family mdl_bert = {
     .name = "bert",
@@ -305,12 +153,13 @@ const struct mdl_family mdl_bert = {
     .gguf_archs = gguf_archs,
     .recipe = "bert-f32-sbert-v1",
     .config = mdl_bert_config,
-    .plan = plan,
-    .fit = fit,
+    .plan = mdl_bert_plan,
+    .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = self_test,
-    .free = bert_free,
-    .embed_tokens = mdl_bert_embed_tokens,
+    .self_test = mdl_sbert_self_test,
+    .free = mdl_bert_free,
+    .embed_tokens = embed_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
-    .dims_check = dims_check,
+    .dims_check = mdl_sbert_dims,
 };

@@ -1,8 +1,9 @@
-/* mdl_bert_cfg.c - the numbers of a BERT encoder from config.json.
+/* mdl_bert_cfg.c - the numbers of an encoder of BERT's kind, from config.json or GGUF metadata,
+ * and which heads its files have.
  *
- * Refuses by name what the forward pass does not do. Published names appear here
- * and in the tensor table of mdl_bert.c only. Source: encoders.md 3.
- * Tests: tests/models/test_mdl_bert.c, test_mdl_open.c
+ * Refuses by name what the forward pass does not do. Published names of numbers appear here only.
+ * Source: encoders.md 3, 4, 11.1. Tests: tests/models/test_mdl_bert.c, test_mdl_xlmr.c,
+ * test_mdl_open.c
  */
 #include "mdl_bert.h"
 
@@ -14,18 +15,17 @@
 #define MAX_WIDTH (1u << 16)
 
 static const struct {
-    const char *hf;
+    const char *hf, *gguf;
     size_t at;
     uint32_t min, max;
-    int64_t dflt;
+    int64_t dflt; /* of config.json; GGUF: required */
 } numbers[] = {
 #define AT(f) offsetof(struct bert, f)
-    {"num_hidden_layers", AT(n_layers), 1, BERT_MAX_LAYERS, MDL_REQUIRED},
-    {"hidden_size", AT(d_model), 1, MAX_WIDTH, MDL_REQUIRED},
-    {"intermediate_size", AT(d_ff), 1, 1u << 20, MDL_REQUIRED},
-    {"num_attention_heads", AT(n_heads), 1, 1024, MDL_REQUIRED},
-    {"max_position_embeddings", AT(n_pos), 2, 1u << 20, 512},
-    {"type_vocab_size", AT(n_types), 1, 1024, 2},
+    {"num_hidden_layers", "bert.block_count", AT(n_layers), 1, BERT_MAX_LAYERS, MDL_REQUIRED},
+    {"hidden_size", "bert.embedding_length", AT(d_model), 1, MAX_WIDTH, MDL_REQUIRED},
+    {"intermediate_size", "bert.feed_forward_length", AT(d_ff), 1, 1u << 20, MDL_REQUIRED},
+    {"num_attention_heads", "bert.attention.head_count", AT(n_heads), 1, 1024, MDL_REQUIRED},
+    {"max_position_embeddings", "bert.context_length", AT(n_pos), 2, 1u << 20, 512},
 #undef AT
 };
 
@@ -79,59 +79,238 @@ static enum rc refusals(const json_t *c, struct rc_err *err)
     return RC_OK;
 }
 
-/* The file decides between spellings: with or without "bert.", LayerNorm's old
- * gamma/beta. What is missing altogether is named by the plan. */
+/* The file decides between spellings: the trunk's prefix, LayerNorm's old gamma/beta. What is
+ * missing altogether is named by the plan. */
 static void spelling(struct mdl *m, struct bert *b)
 {
+    static const char *const prefixes[] = {"", "bert.", "roberta.", "xlm_roberta."};
     char name[96];
+    size_t i;
 
-    if (!mdl_file_find(m->file, "embeddings.word_embeddings.weight") &&
-        mdl_file_find(m->file, "bert.embeddings.word_embeddings.weight"))
-        snprintf(b->prefix, sizeof(b->prefix), "bert.");
+    for (i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        snprintf(name, sizeof(name), "%sembeddings.word_embeddings.weight", prefixes[i]);
+        if (mdl_file_find(m->file, name)) {
+            snprintf(b->prefix, sizeof(b->prefix), "%s", prefixes[i]);
+            break;
+        }
+    }
     snprintf(name, sizeof(name), "%sembeddings.LayerNorm.gamma", b->prefix);
     b->gamma_beta = mdl_file_find(m->file, name) != NULL;
 }
 
-enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
+/* "RobertaModel", "XLMRobertaForMaskedLM", "xlm-roberta" ... */
+static bool is_roberta(const char *arch)
 {
-    struct bert *b = calloc(1, sizeof(*b));
-    const json_t *c = src->config;
+    static const char *const starts[] = {"Roberta", "XLMRoberta", "roberta", "xlm-roberta"};
+    size_t i;
+
+    for (i = 0; i < sizeof(starts) / sizeof(*starts); i++)
+        if (strncmp(arch, starts[i], strlen(starts[i])) == 0)
+            return true;
+    return false;
+}
+
+static enum rc from_hf(struct mdl *m, struct bert *b, const json_t *c, struct rc_err *err)
+{
+    uint32_t pad = 0;
     size_t i;
     enum rc rc;
 
-    if (!b)
-        return rc_fail(err, RC_NOMEM, "no memory for a model");
-    m->state = b; /* freed by mdl_close */
     for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         if ((rc = mdl_cfg_u32(c, "config.json", numbers[i].hf, numbers[i].min, numbers[i].max,
                               numbers[i].dflt, (uint32_t *)((char *)b + numbers[i].at), err)) !=
             RC_OK)
             return rc;
-    if ((rc = mdl_cfg_pos(c, "config.json", "layer_norm_eps", 1, 1e-12, &b->norm_eps, err)) !=
+    b->roberta = is_roberta(m->info.arch);
+    if ((rc = mdl_cfg_u32(c, "config.json", "type_vocab_size", 1, 1024, 2, &b->n_types, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_pos(c, "config.json", "layer_norm_eps", 1, 1e-12, &b->norm_eps, err)) !=
             RC_OK ||
         (rc = mdl_cfg_u32(c, "config.json", "vocab_size", 1, 1u << 22, MDL_REQUIRED,
                           &m->info.vocab_size, err)) != RC_OK ||
-        (rc = read_act(b, c, err)) != RC_OK || (rc = refusals(c, err)) != RC_OK ||
-        (rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK)
+        (rc = read_act(b, c, err)) != RC_OK || (rc = refusals(c, err)) != RC_OK)
+        return rc;
+    spelling(m, b);
+    if (!b->roberta)
+        return RC_OK;
+    if ((rc = mdl_cfg_u32(c, "config.json", "pad_token_id", 0, 1u << 22, 1, &pad, err)) != RC_OK)
+        return rc;
+    if (pad >= m->info.vocab_size || b->n_pos < pad + 3)
+        return rc_fail_what(err, RC_FORMAT, "max_position_embeddings",
+                            "config.json: positions begin at pad_token_id + 1 = %u, and there are "
+                            "%u of them",
+                            pad + 1, b->n_pos);
+    b->pad = (int32_t)pad;
+    return RC_OK;
+}
+
+/* Rows of a matrix in the file; 1 of a vector (GGUF tools drop a last dimension of 1). */
+static enum rc rows_of(const struct mdl *m, const char *name, uint32_t max, uint32_t *out,
+                       struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+
+    if (!t)
+        return rc_fail_what(err, RC_WEIGHT_ABSENT, name, "tensor '%s' is missing", name);
+    if (t->n_dims < 1 || t->n_dims > 2 || (t->n_dims == 2 && (t->dims[0] < 1 || t->dims[0] > max)))
+        return rc_fail_what(err, RC_FORMAT, name, "tensor '%s': expected a matrix of 1 to %u rows",
+                            name, max);
+    *out = t->n_dims == 2 ? (uint32_t)t->dims[0] : 1;
+    return RC_OK;
+}
+
+/* Positions of RoBERTa's kind have lost their first rows, so all count from 0. The format has no
+ * key for the activation: it is gelu. */
+static enum rc from_gguf(struct mdl *m, struct bert *b, struct rc_err *err)
+{
+    bool causal = false;
+    size_t i;
+    enum rc rc;
+
+    b->gguf = true;
+    b->act = BE_EPI_GELU_ERF;
+    for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if ((rc = mdl_gguf_cfg_u32(m->file, numbers[i].gguf, numbers[i].min, numbers[i].max,
+                                   MDL_REQUIRED, (uint32_t *)((char *)b + numbers[i].at), err)) !=
+            RC_OK)
+            return rc;
+    mdl_gguf_bool(m->file, "bert.attention.causal", &causal);
+    if (causal)
+        return rc_fail_what(err, RC_UNSUPPORTED, "bert.attention.causal",
+                            "GGUF metadata: BERT as a decoder (bert.attention.causal) is not "
+                            "supported");
+    if ((rc = mdl_gguf_cfg_pos(m->file, "bert.attention.layer_norm_epsilon", 1, NAN, &b->norm_eps,
+                               err)) != RC_OK ||
+        (rc = rows_of(m, "token_embd.weight", 1u << 22, &m->info.vocab_size, err)) != RC_OK)
+        return rc;
+    return rows_of(m, "token_types.weight", 1024, &b->n_types, err);
+}
+
+/* bert.pooling_type */
+enum { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
+
+static enum rc gguf_pooling(const struct mdl *m, uint32_t *out, struct rc_err *err)
+{
+    return mdl_gguf_cfg_u32(m->file, "bert.pooling_type", POOL_NONE, POOL_RANK, POOL_MEAN, out,
+                            err);
+}
+
+/* Where no side files say it, the pooling is the key's, and vectors are divided by their length:
+ * the format has no word for that, and what reads it does so. */
+static enum rc gguf_steps(struct mdl *m, struct bert *b, struct rc_err *err)
+{
+    static const enum be_pool kinds[] = {[POOL_NONE] = BE_POOL_MEAN,
+                                         [POOL_MEAN] = BE_POOL_MEAN,
+                                         [POOL_CLS] = BE_POOL_CLS,
+                                         [POOL_LAST] = BE_POOL_LAST};
+    uint32_t kind = 0;
+    enum rc rc = gguf_pooling(m, &kind, err);
+
+    if (rc != RC_OK || b->st.listed)
+        return rc;
+    b->st.pools[0] = kinds[kind];
+    b->st.normalize = true;
+    return RC_OK;
+}
+
+/* BGE-M3's heads, where their files are there: in safetensors or as torch wrote them. */
+static enum rc find_heads(struct mdl *m, int root_fd, struct rc_err *err)
+{
+    static const struct {
+        const char *file, *prefix;
+    } files[] = {{"sparse_linear.safetensors", "sparse_linear."},
+                 {"sparse_linear.pt", "sparse_linear."},
+                 {"colbert_linear.safetensors", "colbert_linear."},
+                 {"colbert_linear.pt", "colbert_linear."}};
+    const struct mdl_tensor *t;
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        rc = mdl_file_beside(m->file, root_fd, files[i].file, files[i].prefix, err);
+        if (rc == RC_OK && i % 2 == 0)
+            i++; /* the same in the other form is not read */
+        else if (rc != RC_OK && rc != RC_NOT_FOUND)
+            return rc;
+    }
+    m->info.can_sparse = mdl_file_find(m->file, "sparse_linear.weight") != NULL;
+    if (!(t = mdl_file_find(m->file, "colbert_linear.weight")))
+        return RC_OK;
+    if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > MAX_WIDTH)
+        return rc_fail_what(err, RC_FORMAT, t->name,
+                            "tensor '%s': expected a matrix of 1 to %u rows", t->name, MAX_WIDTH);
+    m->info.token_dim = (uint32_t)t->dims[0];
+    return RC_OK;
+}
+
+static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *src,
+                           struct rc_err *err)
+{
+    enum rc rc;
+
+    if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
+        (b->gguf && (rc = gguf_steps(m, b, err)) != RC_OK) ||
+        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK ||
+        (rc = find_heads(m, src->root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(&b->st, m);
+    return RC_OK;
+}
+
+/* Pairs in, one logit out: the files decide how many there are. */
+static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
+{
+    const char *name = b->gguf      ? "cls.output.weight"
+                       : b->roberta ? "classifier.out_proj.weight"
+                                    : "classifier.weight";
+    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+
+    if (t && t->n_dims == 2 && t->dims[0] != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
+                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
+                            "are served",
+                            name, (unsigned long long)t->dims[0]);
+    m->info.can_rerank = true;
+    if (b->roberta || b->n_types < 2)
+        return RC_OK;
+    return mdl_sbert_sep(m, &b->sep, err);
+}
+
+static enum rc scores(const struct mdl *m, const struct bert *b, bool *out, struct rc_err *err)
+{
+    uint32_t kind = 0;
+    enum rc rc = b->gguf ? gguf_pooling(m, &kind, err) : RC_OK;
+
+    *out = b->gguf ? kind == POOL_RANK : strstr(m->info.arch, "ForSequenceClassification") != NULL;
+    return rc;
+}
+
+enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
+{
+    struct bert *b = calloc(1, sizeof(*b));
+    bool scorer = false;
+    enum rc rc;
+
+    if (!b)
+        return rc_fail(err, RC_NOMEM, "no memory for a model");
+    m->state = b; /* freed by mdl_close */
+    b->pad = b->sep = -1;
+    rc = src->config ? from_hf(m, b, src->config, err) : from_gguf(m, b, err);
+    if (rc != RC_OK)
         return rc;
     if (b->d_model % b->n_heads != 0)
         return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
-                            "config.json: hidden_size %u is not a multiple of %u heads", b->d_model,
-                            b->n_heads);
+                            "a width of %u is not a multiple of %u heads", b->d_model, b->n_heads);
     if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
         return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
                             "the tokenizer has %u pieces, the model only %u word vectors",
                             mdl_tok_vocab(m->tok), m->info.vocab_size);
     b->head_dim = b->d_model / b->n_heads;
-    spelling(m, b);
-    m->info.can_embed = true;
-    m->info.train_ctx_tokens = b->n_pos;
-    m->info.max_input_tokens = b->st.max_seq && b->st.max_seq < b->n_pos ? b->st.max_seq : b->n_pos;
-    m->info.embed_dim = b->d_model * b->st.n_pools;
+    m->info.train_ctx_tokens = b->n_pos - (uint32_t)(b->pad + 1);
+    m->info.max_input_tokens = m->info.train_ctx_tokens;
     m->info.n_layers = b->n_layers;
     m->info.d_model = b->d_model;
-    if (b->st.default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 b->st.prompts[b->st.default_prompt].name);
-    return RC_OK;
+    if ((rc = scores(m, b, &scorer, err)) != RC_OK)
+        return rc;
+    return scorer ? as_scorer(m, b, err) : as_embedder(m, b, src, err);
 }

@@ -27,10 +27,11 @@ static const struct {
 
 /* Words of the API against names that models give their prompts, best first. */
 static const struct {
-    const char *task, *names[4];
+    const char *task, *names[5];
 } task_names[] = {
-    {"RETRIEVAL_QUERY", {"Retrieval-query", "query", "SearchQuery", "Retrieval"}},
-    {"RETRIEVAL_DOCUMENT", {"Retrieval-document", "Document", "document", "passage"}},
+    {"RETRIEVAL_QUERY", {"Retrieval-query", "query", "SearchQuery", "Retrieval", "search_query"}},
+    {"RETRIEVAL_DOCUMENT",
+     {"Retrieval-document", "Document", "document", "passage", "search_document"}},
     {"QUESTION_ANSWERING", {"QuestionAnswering"}},
     {"FACT_VERIFICATION", {"FactChecking"}},
     {"CODE_RETRIEVAL_QUERY", {"CodeRetrieval", "InstructionRetrieval"}},
@@ -59,7 +60,7 @@ enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, con
         p = find_prompt(st, task_type);
         for (i = 0; p < 0 && i < sizeof(task_names) / sizeof(*task_names); i++)
             if (strcmp(task_type, task_names[i].task) == 0)
-                for (k = 0; p < 0 && k < 4 && task_names[i].names[k]; k++)
+                for (k = 0; p < 0 && k < 5 && task_names[i].names[k]; k++)
                     p = find_prompt(st, task_names[i].names[k]);
         if (p < 0)
             return rc_fail_what(
@@ -101,6 +102,44 @@ static enum rc read_pooling(struct bert_sbert *st, int root_fd, const char *path
                                  "mean_sqrt_len_tokens, weightedmean, lasttoken)",
                                  name, mode)
                   : rc_fail_what(err, RC_FORMAT, name, "%s: no pooling mode is switched on", name);
+out:
+    json_decref(j);
+    return rc;
+}
+
+/* The folder of a step: a name, as sentence-transformers writes it. */
+static enum rc read_dense(struct bert_sbert *st, int root_fd, const char *path, struct rc_err *err)
+{
+    struct bert_dense *d = &st->dense[st->n_dense];
+    const char *act = NULL, *dot;
+    char name[192];
+    json_t *j = NULL;
+    enum rc rc;
+
+    if (!path || !*path || strlen(path) >= sizeof(d->path) || st->n_dense == BERT_MAX_DENSE)
+        return rc_fail_what(err, RC_UNSUPPORTED, "modules.json",
+                            "modules.json: at most %d Dense steps are supported, each in a folder "
+                            "of its own with a name of at most %zu bytes",
+                            BERT_MAX_DENSE, sizeof(d->path) - 1);
+    snprintf(d->path, sizeof(d->path), "%s", path);
+    snprintf(name, sizeof(name), "%s/config.json", path);
+    if ((rc = mdl_cfg_load(root_fd, name, true, &j, err)) != RC_OK)
+        return rc;
+    if ((rc = mdl_cfg_u32(j, name, "in_features", 1, 1u << 20, MDL_REQUIRED, &d->n_in, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_u32(j, name, "out_features", 1, 1u << 16, MDL_REQUIRED, &d->n_out, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_bool(j, name, "bias", true, &d->bias, err)) != RC_OK ||
+        (rc = mdl_cfg_str(j, name, "activation_function", &act, err)) != RC_OK)
+        goto out;
+    dot = act ? strrchr(act, '.') : NULL;
+    act = dot ? dot + 1 : act ? act : "Tanh"; /* that library's default */
+    d->tanh = strcmp(act, "Tanh") == 0;
+    if (!d->tanh && strcmp(act, "Identity") != 0)
+        rc = rc_fail_what(err, RC_UNSUPPORTED, "activation_function",
+                          "%s: activation '%.40s' is not supported (Tanh, Identity)", name, act);
+    else
+        st->n_dense++;
 out:
     json_decref(j);
     return rc;
@@ -149,6 +188,8 @@ static enum rc read_modules(struct bert_sbert *st, int root_fd, bool *include_pr
                                   "modules.json: an encoder in a sub-folder ('%.60s') is not "
                                   "supported",
                                   path);
+        } else if (strcmp(cls, "Dense") == 0 && st->n_pools > 0 && !st->normalize) {
+            rc = read_dense(st, root_fd, path, err);
         } else if (strcmp(cls, "Pooling") == 0 && st->n_pools == 0 && !st->normalize) {
             rc = read_pooling(st, root_fd, path ? path : "", include_prompt, err);
         } else if (strcmp(cls, "Normalize") == 0 && st->n_pools > 0) {
@@ -156,7 +197,7 @@ static enum rc read_modules(struct bert_sbert *st, int root_fd, bool *include_pr
         } else {
             rc = rc_fail_what(err, RC_UNSUPPORTED, "modules.json",
                               "modules.json: step %zu '%.60s' is not supported here (Transformer, "
-                              "Pooling, Normalize, in this order)",
+                              "Pooling, Dense, Normalize, in this order)",
                               i, cls);
         }
     }
@@ -271,60 +312,6 @@ void mdl_sbert_deinit(struct bert_sbert *st)
         free(st->prompts[i].name);
         free(st->prompts[i].text);
     }
+    free(st->host);
     memset(st, 0, sizeof(*st));
-}
-
-/* ------------------------------------------------------------------- tokens */
-
-/* More tokens than any input may have, so that a count in a message is exact for
- * every text that a request can carry. */
-#define COUNT_BOUND (8u << 20)
-
-enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                              const char *task_type, bool truncate, bool *truncated,
-                              struct mdl_ids *out, struct rc_err *err)
-{
-    const struct bert *b = m->state;
-    struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND, .stop = m->stop};
-    size_t start = out->n, limit = m->info.max_input_tokens, n, n_prompt;
-    const char *prompt = NULL;
-    char *joined = NULL;
-    enum rc rc;
-
-    if ((rc = mdl_sbert_prompt(&b->st, task_type, &prompt, err)) != RC_OK)
-        return rc;
-    if (prompt && *prompt) {
-        n_prompt = strlen(prompt);
-        if (n_bytes > SIZE_MAX - n_prompt - 1 || !(joined = malloc(n_prompt + n_bytes + 1)))
-            return rc_fail(err, RC_NOMEM, "no memory for a text of %zu bytes", n_bytes);
-        memcpy(joined, prompt, n_prompt);
-        if (n_bytes)
-            memcpy(joined + n_prompt, text, n_bytes);
-        text = joined;
-        n_bytes += n_prompt;
-    }
-    rc = mdl_tok_encode(m->tok, text, n_bytes, &flags, out, err);
-    free(joined);
-    if (rc != RC_OK) {
-        out->n = start;
-        return rc;
-    }
-    n = out->n - start;
-    if (n > limit && !truncate) {
-        out->n = start;
-        rc_fail_what(err, RC_TOO_LARGE, "input", "the input has %zu tokens, this model takes %zu",
-                     n, limit);
-        if (err) {
-            err->n = n;
-            err->limit = limit;
-        }
-        return RC_TOO_LARGE;
-    }
-    if (n > limit) { /* cut the text's end, keep the closing [SEP] */
-        out->ids[start + limit - 1] = out->ids[out->n - 1];
-        out->n = start + limit;
-    }
-    if (truncated)
-        *truncated = n > limit;
-    return RC_OK;
 }

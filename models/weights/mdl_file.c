@@ -24,6 +24,7 @@
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
+#define TORCH_NAME "pytorch_model.bin"
 #define INDEX_MAX_BYTES (64u << 20)
 #define DIR_MAX_ENTRIES 4096
 
@@ -284,7 +285,7 @@ static enum rc find_gguf(int root_fd, char *name, size_t cap, struct rc_err *err
     if (n_found == 0)
         rc = rc_fail(err, RC_NOT_FOUND,
                      "no weights: the directory has no " SINGLE_NAME ", no " INDEX_NAME
-                     " and no *.gguf file");
+                     ", no *.gguf file and no " TORCH_NAME);
     else if (n_found > 1)
         rc = rc_fail(err, RC_NOT_FOUND, "%d *.gguf files in the directory, expected exactly one",
                      n_found);
@@ -292,7 +293,8 @@ static enum rc find_gguf(int root_fd, char *name, size_t cap, struct rc_err *err
     return rc;
 }
 
-static enum rc open_gguf(struct mdl_file *f, int root_fd, const char *name, struct rc_err *err)
+/* The next of f's maps. */
+static enum rc map_side(struct mdl_file *f, int root_fd, const char *name, struct rc_err *err)
 {
     uint64_t size = 0;
     int fd = -1;
@@ -300,10 +302,17 @@ static enum rc open_gguf(struct mdl_file *f, int root_fd, const char *name, stru
 
     if ((rc = mdl_side_open(root_fd, name, &fd, &size, err)) != RC_OK)
         return rc;
-    if ((rc = mdl_map_add(f, fd, size, name, err)) != RC_OK) {
+    if ((rc = mdl_map_add(f, fd, size, name, err)) != RC_OK)
         close(fd);
+    return rc;
+}
+
+static enum rc open_gguf(struct mdl_file *f, int root_fd, const char *name, struct rc_err *err)
+{
+    enum rc rc = map_side(f, root_fd, name, err);
+
+    if (rc != RC_OK)
         return rc;
-    }
     f->format = MDL_GGUF;
     return mdl_gguf_read(f, 0, err);
 }
@@ -311,19 +320,12 @@ static enum rc open_gguf(struct mdl_file *f, int root_fd, const char *name, stru
 static enum rc open_dir(struct mdl_file *f, int root_fd, struct rc_err *err)
 {
     char name[256], *json = NULL;
-    uint64_t size = 0;
     size_t n = 0;
-    int fd = -1;
     enum rc rc;
 
-    rc = mdl_side_open(root_fd, SINGLE_NAME, &fd, &size, err);
-    if (rc == RC_OK) {
-        if ((rc = mdl_map_add(f, fd, size, SINGLE_NAME, err)) != RC_OK) {
-            close(fd);
-            return rc;
-        }
+    rc = map_side(f, root_fd, SINGLE_NAME, err);
+    if (rc == RC_OK)
         return mdl_safetensors_read(f, 0, err);
-    }
     if (rc != RC_NOT_FOUND)
         return rc;
     rc = mdl_side_read(root_fd, INDEX_NAME, INDEX_MAX_BYTES, &json, &n, err);
@@ -334,9 +336,11 @@ static enum rc open_dir(struct mdl_file *f, int root_fd, struct rc_err *err)
     }
     if (rc != RC_NOT_FOUND)
         return rc;
-    if ((rc = find_gguf(root_fd, name, sizeof(name), err)) != RC_OK)
-        return rc;
-    return open_gguf(f, root_fd, name, err);
+    if ((rc = find_gguf(root_fd, name, sizeof(name), err)) == RC_OK)
+        return open_gguf(f, root_fd, name, err);
+    if (rc == RC_NOT_FOUND && map_side(f, root_fd, TORCH_NAME, NULL) == RC_OK)
+        rc = mdl_torch_read(f, 0, err);
+    return rc;
 }
 
 enum rc mdl_file_open(struct mdl_file **out, int root_fd, struct rc_err *err)
@@ -372,7 +376,57 @@ enum rc mdl_file_open(struct mdl_file **out, int root_fd, struct rc_err *err)
     return rc;
 }
 
-static enum rc parse(struct mdl_file **out, enum mdl_format format, const void *data,
+static enum rc rename_from(struct mdl_file *f, size_t tensor, size_t skipped, const char *prefix,
+                           struct rc_err *err)
+{
+    size_t n = f->n_tensors - tensor, i, len;
+    const char **name;
+    char *longer;
+
+    for (i = 0; i < n + (f->n_skipped - skipped); i++) {
+        name = i < n ? &f->tensors[tensor + i].name : &f->skipped[skipped + i - n].name;
+        len = strlen(prefix) + strlen(*name) + 1;
+        if (!(longer = malloc(len)))
+            return rc_fail(err, RC_NOMEM, "no memory for a tensor name");
+        snprintf(longer, len, "%s%s", prefix, *name);
+        free((char *)*name);
+        *name = longer;
+    }
+    return RC_OK;
+}
+
+enum rc mdl_file_beside(struct mdl_file *f, int root_fd, const char *name, const char *prefix,
+                        struct rc_err *err)
+{
+    static const char safetensors[] = ".safetensors";
+    size_t tensor = f->n_tensors, skipped = f->n_skipped, n = strlen(name),
+           n_end = sizeof(safetensors) - 1;
+    enum rc rc = map_side(f, root_fd, name, err);
+    uint32_t map = (uint32_t)f->n_maps - 1;
+
+    if (rc != RC_OK)
+        return rc;
+    rc = n > n_end && strcmp(name + n - n_end, safetensors) == 0 ? mdl_safetensors_read(f, map, err)
+                                                                 : mdl_torch_read(f, map, err);
+    if (rc == RC_OK)
+        rc = rename_from(f, tensor, skipped, prefix, err);
+    if (rc == RC_OK) {
+        mdl_hash_deinit(&f->by_name);
+        rc = mdl_file_index(f, err);
+    }
+    if (rc != RC_OK)
+        rc_wrap(err, "weight file '%s'", name);
+    return rc;
+}
+
+static enum rc read_map(struct mdl_file *f, enum mdl_format format, bool torch, struct rc_err *err)
+{
+    return torch                ? mdl_torch_read(f, 0, err)
+           : format == MDL_GGUF ? mdl_gguf_read(f, 0, err)
+                                : mdl_safetensors_read(f, 0, err);
+}
+
+static enum rc parse(struct mdl_file **out, enum mdl_format format, bool torch, const void *data,
                      size_t n_bytes, struct rc_err *err)
 {
     struct mdl_file *f = mdl_file_alloc(format);
@@ -384,7 +438,7 @@ static enum rc parse(struct mdl_file **out, enum mdl_format format, const void *
     }
     f->n_maps = 1;
     f->maps[0] = (struct mdl_map){.p = data, .n_bytes = n_bytes, .fd = -1, .name = "memory"};
-    rc = format == MDL_GGUF ? mdl_gguf_read(f, 0, err) : mdl_safetensors_read(f, 0, err);
+    rc = read_map(f, format, torch, err);
     if (rc == RC_OK)
         rc = mdl_file_index(f, err);
     if (rc != RC_OK)
@@ -396,13 +450,18 @@ static enum rc parse(struct mdl_file **out, enum mdl_format format, const void *
 
 enum rc mdl_gguf_parse(struct mdl_file **out, const void *data, size_t n_bytes, struct rc_err *err)
 {
-    return parse(out, MDL_GGUF, data, n_bytes, err);
+    return parse(out, MDL_GGUF, false, data, n_bytes, err);
 }
 
 enum rc mdl_safetensors_parse(struct mdl_file **out, const void *data, size_t n_bytes,
                               struct rc_err *err)
 {
-    return parse(out, MDL_SAFETENSORS, data, n_bytes, err);
+    return parse(out, MDL_SAFETENSORS, false, data, n_bytes, err);
+}
+
+enum rc mdl_torch_parse(struct mdl_file **out, const void *data, size_t n_bytes, struct rc_err *err)
+{
+    return parse(out, MDL_SAFETENSORS, true, data, n_bytes, err);
 }
 
 /* -------------------------------------------------------------------- using */

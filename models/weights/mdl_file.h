@@ -1,15 +1,15 @@
 /* mdl_file.h - checked views of weight files.
  *
- * Maps safetensors (one file, or shards named by model.safetensors.index.json)
- * and GGUF (v2, v3) read-only and hands out tensors that are known to lie inside
- * the mapping. Nothing in a file is trusted: counts, lengths, offsets, shapes,
+ * Maps safetensors (one file, or shards named by model.safetensors.index.json),
+ * GGUF (v2, v3) and state dicts of torch.save read-only and hands out tensors that
+ * are known to lie inside the mapping. Nothing in a file is trusted: counts, lengths, offsets, shapes,
  * overlaps, block types are checked before use, without overflow; quantized
  * scales are checked to be finite when a tensor is taken for use.
  * Never writes, never follows a path out of its root descriptor (openat2
  * RESOLVE_BENEATH: links inside the directory only). Neither logs nor exits.
  * Files that shrink while mapped: mdl_file_guard notices before a batch
  * (RC_WEIGHT_IO); a SIGBUS in the middle of one kills the worker alone.
- * Tests: tests/models/test_mdl_*.c, fuzz: tests/fuzz/fuzz_{gguf,safetensors}.c
+ * Tests: tests/models/test_mdl_*.c, fuzz: tests/fuzz/fuzz_{gguf,safetensors,torch}.c
  */
 #ifndef INFERD_MDL_FILE_H
 #define INFERD_MDL_FILE_H
@@ -24,6 +24,7 @@
 #define MDL_MAX_TENSORS 65536
 #define MDL_MAX_DIMS 4
 
+/* SAFETENSORS: any whose numbers stand in a config.json beside; pytorch_model.bin too. */
 enum mdl_format { MDL_GGUF, MDL_SAFETENSORS };
 
 /* dims are in row-major order, outermost first, for both formats (GGUF's are
@@ -40,17 +41,27 @@ struct mdl_tensor {
 struct mdl_file;
 
 /* Opens the model at root_fd: a GGUF file, or a directory holding
- * model.safetensors | model.safetensors.index.json | exactly one *.gguf.
+ * model.safetensors | model.safetensors.index.json | exactly one *.gguf |
+ * pytorch_model.bin.
  * root_fd is borrowed. Errors: RC_FORMAT, RC_UNSUPPORTED (version, type: named),
  * RC_NOT_FOUND (no weights there; says what was looked for), RC_IO, RC_NOMEM. */
 enum rc mdl_file_open(struct mdl_file **out, int root_fd, struct rc_err *err);
 void mdl_file_close(struct mdl_file **f);
+/* Another file of weights below root_fd joins f: its tensors are called prefix + their own name.
+ * By the name's end safetensors (".safetensors") or a state dict of torch.save. Pointers to
+ * tensors of f got before are good no longer. Errors: those of opening; RC_NOT_FOUND when it is
+ * not there, f is as it was then and only then. */
+enum rc mdl_file_beside(struct mdl_file *f, int root_fd, const char *name, const char *prefix,
+                        struct rc_err *err);
 
 /* The same from memory, for fuzzers and tests; data stays borrowed. */
 enum rc mdl_gguf_parse(struct mdl_file **out, const void *data, size_t n_bytes,
                        struct rc_err *err);
 enum rc mdl_safetensors_parse(struct mdl_file **out, const void *data,
                               size_t n_bytes, struct rc_err *err);
+
+enum rc mdl_torch_parse(struct mdl_file **out, const void *data, size_t n_bytes,
+                        struct rc_err *err);
 
 enum mdl_format mdl_file_format(const struct mdl_file *f);
 size_t mdl_file_n_tensors(const struct mdl_file *f);

@@ -1,6 +1,6 @@
 /* mdl_file_impl.h - private face of the weights room.
  *
- * What the two parsers (mdl_gguf.c, mdl_safetensors.c) and the opener
+ * What the parsers (mdl_gguf.c, mdl_safetensors.c, mdl_torch.c) and the opener
  * (mdl_file.c) share: the struct behind struct mdl_file, the tensor table with
  * its hash, maps, and small hash and string helpers. Never included outside
  * models/weights and models/tokenizers. Tests: tests/models/test_mdl_*.c
@@ -120,6 +120,8 @@ bool mdl_file_has_skipped(const struct mdl_file *f, const char *name);
 enum rc mdl_safetensors_read(struct mdl_file *f, uint32_t map,
                              struct rc_err *err);
 enum rc mdl_gguf_read(struct mdl_file *f, uint32_t map, struct rc_err *err);
+/* The tensors of a state dict of torch.save. */
+enum rc mdl_torch_read(struct mdl_file *f, uint32_t map, struct rc_err *err);
 /* Shards named by the text of model.safetensors.index.json. */
 enum rc mdl_shards_open(struct mdl_file *f, int root_fd, const char *json,
                         size_t n_bytes, struct rc_err *err);

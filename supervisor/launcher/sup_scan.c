@@ -79,6 +79,8 @@ static bool name_is_gguf(const char *name)
 
 /* ---------------------------------------------------------------- identity */
 
+#define TORCH_WEIGHTS "pytorch_model.bin" /* read where there are no others */
+
 struct fact {
     char *name;
     struct stat st;
@@ -88,7 +90,7 @@ struct facts {
     struct fact *f;
     size_t n, cap;
     bool config, weights;
-    uint64_t bytes;
+    uint64_t bytes, torch_bytes;
 };
 
 static void facts_deinit(struct facts *fs)
@@ -106,12 +108,12 @@ static int fact_cmp(const void *a, const void *b)
 
 static bool file_matters(const char *name)
 {
-    static const char *const tails[] = {".json", ".safetensors", ".model", ".txt", ".jinja"};
+    static const char *const tails[] = {".json", ".safetensors", ".model", ".txt", ".jinja", ".pt"};
 
     for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++)
         if (ends_with(name, tails[i]))
             return true;
-    return false;
+    return strcmp(name, TORCH_WEIGHTS) == 0;
 }
 
 static enum rc facts_add(struct facts *fs, const char *name, const struct stat *st,
@@ -194,6 +196,8 @@ static enum rc facts_of_dir(struct facts *fs, int root_fd, const char *rel, int 
                 fs->weights = true;
             } else if (strcmp(e->d_name, "model.safetensors.index.json") == 0) {
                 fs->weights = true;
+            } else if (strcmp(e->d_name, TORCH_WEIGHTS) == 0) {
+                fs->torch_bytes = (uint64_t)st.st_size;
             } else if (strcmp(e->d_name, "config.json") == 0) {
                 fs->config = true;
             }
@@ -255,8 +259,8 @@ static enum rc model_facts(struct sup_scan_model *m, int root_fd, const char *id
     } else if (S_ISDIR(st.st_mode)) {
         m->is_dir = true;
         rc = facts_of_dir(&fs, root_fd, id, fd, "", budget, err);
-        m->bytes = fs.bytes;
-        if (rc == RC_OK && !(fs.config && fs.weights))
+        m->bytes = fs.weights ? fs.bytes : fs.torch_bytes;
+        if (rc == RC_OK && !(fs.config && (fs.weights || fs.torch_bytes > 0)))
             rc = rc_fail(err, RC_NOT_FOUND, "there is no model '%s'", id);
     } else {
         rc = rc_fail(err, RC_NOT_FOUND, "there is no model '%s'", id);
