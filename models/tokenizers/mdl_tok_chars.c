@@ -376,12 +376,13 @@ bool tok_cluster_ends(uint32_t c, uint32_t next, int32_t *state)
         *state = 0;
         return true;
     }
+    if (c == 0x11A3A) /* put in front of what follows in libutf8proc only */
+        c = 'r';
     if (!utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, state))
         return false;
     if (next >= 0x897 && IN(new_extend, next))
         return breaks_always(c);
-    /* signs put in front of what follows */
-    return (c != 0x113D1 && c != 0x11A3A) || breaks_always(next);
+    return c != 0x113D1 || breaks_always(next); /* and this one in the reference only */
 }
 
 /* Pairs of Unicode 16 and 17 that libutf8proc 2.8 lacks. */
