@@ -25,11 +25,42 @@ struct deberta {
     enum be_epi pool_act;
     struct be_weight *pool_w, *pool_b, *logit_w, *logit_b;
     struct be_tensor *first, *hidden, *logit;
-    float *host;    /* [seqs of a pass, d_model], of an embedder */
     int32_t *types; /* [rows of a pass], where sep >= 0 */
 };
 
+#define MAX_TOKENS \
+    4096 /* of an input, whatever the files say: place tables and scores grow with it */
+
 /* ------------------------------------------------------------------- opening */
+
+/* The longest input. Relative positions have no end, they are clamped: where the input has no
+ * table of positions the tokenizer's own bound counts, and n_pos only where that says nothing. */
+static enum rc read_limit(struct mdl *m, const struct mdl_deberta_info *i, int root_fd,
+                          struct rc_err *err)
+{
+    const char *file = "tokenizer_config.json";
+    uint32_t limit = i->n_pos;
+    char *text = NULL;
+    size_t n = 0;
+    json_t *j;
+    double said;
+    enum rc rc = mdl_side_read(root_fd, file, MDL_MAX_CONFIG_BYTES, &text, &n, err);
+
+    if (rc != RC_OK && rc != RC_NOT_FOUND)
+        return rc;
+    /* "no limit" is spelled as an integer of 31 digits */
+    j = rc == RC_OK ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    free(text);
+    if (rc == RC_OK && !j)
+        return rc_fail_what(err, RC_FORMAT, file, "%s is not JSON", file);
+    said = json_number_value(json_object_get(j, "model_max_length"));
+    if (said >= 2 && said <= MAX_TOKENS && (!i->bounded || said < limit))
+        limit = (uint32_t)said;
+    json_decref(j);
+    m->info.train_ctx_tokens = i->n_pos;
+    m->info.max_input_tokens = limit < MAX_TOKENS ? limit : MAX_TOKENS;
+    return RC_OK;
+}
 
 static enum rc read_pool_act(struct deberta *d, const json_t *c, struct rc_err *err)
 {
@@ -70,9 +101,10 @@ static enum rc as_embedder(struct mdl *m, struct deberta *d, const struct mdl_sr
 {
     enum rc rc = mdl_sbert_load(&d->st, src->root_fd, err);
 
-    if (rc == RC_OK)
-        mdl_sbert_inform(m, &d->st, m->info.d_model);
-    return rc;
+    if (rc != RC_OK || (rc = mdl_sbert_join(&d->st, m, src->root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(&d->st, m);
+    return RC_OK;
 }
 
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -95,9 +127,10 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     if (mdl_file_find(m->file, "deberta.embeddings.word_embeddings.weight"))
         snprintf(d->prefix, sizeof(d->prefix), "deberta.");
     m->info.vocab_size = i->vocab_size;
-    m->info.train_ctx_tokens = m->info.max_input_tokens = i->n_pos;
     m->info.n_layers = i->n_layers;
     m->info.d_model = i->d_model;
+    if ((rc = read_limit(m, i, src->root_fd, err)) != RC_OK)
+        return rc;
     return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, d, src->config, err)
                                                              : as_embedder(m, d, src, err);
 }
@@ -117,6 +150,8 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
                 {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->logit_b}};
     enum rc rc = mdl_deberta_plan(d->enc, &m->plan, d->prefix, err);
 
+    if (rc == RC_OK && m->info.can_embed)
+        rc = mdl_sbert_plan(&d->st, m, err);
     for (size_t i = 0; rc == RC_OK && m->info.can_rerank && i < sizeof(head) / sizeof(*head); i++)
         rc = mdl_plan_weight(&m->plan, head[i].name, head[i].use, head[i].n_dims, head[i].d0,
                              head[i].d1, 0, head[i].slot, err);
@@ -134,17 +169,16 @@ static enum rc fit(struct mdl *m, struct rc_err *err)
     rows = m->passes.max_rows;
     seqs = m->passes.max_seqs;
     free(d->types);
-    free(d->host);
     d->types = calloc(d->sep >= 0 ? rows : 1, sizeof(*d->types));
-    d->host = calloc(m->info.can_embed ? (size_t)seqs * m->info.d_model : 1, sizeof(*d->host));
-    if (!d->types || !d->host)
+    if (!d->types)
         return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
     if ((rc = mdl_deberta_fit(d->enc, &m->plan, rows, seqs, m->info.max_input_tokens, err)) !=
             RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK)
+        (m->info.can_embed && (rc = mdl_sbert_fit(&d->st, m, err)) != RC_OK))
         return rc;
     if (m->info.can_rerank &&
-        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
+        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
+         (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
          (rc = mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err)) != RC_OK))
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
@@ -158,7 +192,6 @@ static void deberta_free(struct mdl *m)
     mdl_deberta_free(&d->enc);
     mdl_sbert_deinit(&d->st);
     free(d->types);
-    free(d->host);
     free(d);
     m->state = NULL;
 }
@@ -194,7 +227,7 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     if ((rc = mdl_deberta_run(d->enc, m, p, d->sep >= 0 ? d->types : NULL, &x, err)) != RC_OK)
         return rc;
     return m->info.can_rerank ? score(m, d, p, x, out, err)
-                              : mdl_sbert_pool(m, &d->st, p, x, d->first, d->host, out, err);
+                              : mdl_sbert_vectors(&d->st, m, x, p, out, err);
 }
 
 static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
@@ -203,7 +236,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct deberta *d = m->state;
 
-    return mdl_sbert_tokens(m, &d->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&d->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"DebertaV2Model", "DebertaV2ForMaskedLM",
@@ -222,7 +255,7 @@ const struct mdl_family mdl_deberta = {
     .self_test = mdl_sbert_self_test,
     .free = deberta_free,
     .embed_tokens = embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };
