@@ -164,6 +164,26 @@ def a_small_workspace_takes_one_row_at_a_time_or_says_what_it_takes():
 
 
 @case
+def hybrid_scores_are_the_reference_s():
+    def fill_bge(folder):
+        copy_model("bge-m3", folder)
+
+    with open(os.path.join(GOLDEN, "bge-m3", "cases.json"), encoding="utf-8") as f:
+        pairs = [p for p in json.load(f)["pair_scores"] if p["query"] and p["passage"]]  # the route refuses empty ones
+    check(len(pairs) >= 4, "pairs to check")
+    with Server(fill=fill_bge) as s:
+        for p in pairs:
+            for name, weights in (("equal", {}), ("card", {"weights": {"dense": 0.4, "sparse": 0.2, "colbert": 0.4}})):
+                r = s.post("/ai/v1/rerank", {"model": "bge-m3", "query": p["query"], "documents": [p["passage"]], **weights})
+                equal(r.status, 200, f"{r.body[:200]}")
+                got = r.json["data"][0]
+                for kind in ("dense", "sparse", "colbert"):
+                    check(abs(got["scores"][kind] - p[kind]) < 2e-5, f"{p['query']!r} {kind}: {got['scores'][kind]}, reference {p[kind]}")
+                want = p[name]["colbert+sparse+dense"]
+                check(abs(got["score"] - want) < 2e-5, f"{p['query']!r} {name}: {got['score']}, reference {want}")
+
+
+@case
 def a_config_that_makes_no_sense_is_no_matter_of_memory():
     def broken(folder):
         for name, key, value in (("huge", "hidden_size", 1 << 40), ("negative", "num_attention_heads", -4),
