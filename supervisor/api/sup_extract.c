@@ -177,8 +177,8 @@ static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema
     if (v[I_ID].set)
         in->id = json_incref(v[I_ID].j);
     snprintf(prefix, sizeof(prefix), "%s.content", name);
-    if (sup_content_text(&r->e->call, v[I_CONTENT].j, prefix, SUP_E_INVALID_REQUEST, &r->texts[i],
-                         r->f)) {
+    if (sup_content_text(&r->e->call, v[I_CONTENT].j, prefix, SUP_E_INVALID_REQUEST, false,
+                         &r->texts[i], r->f)) {
         r->e->n_sent++;
         return true;
     }

@@ -23,7 +23,7 @@
 
 /* What ours and its multimodal sister share. */
 #define OUR_FIELDS(X)                                                         \
-    X(OUR_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")           \
+    X(OUR_QUERY, "query", ANY, true, 0, 0, 0, "a string")                     \
     X(OUR_DOCUMENTS, "documents", ANY, false, 0, 0, 0, DOCS_WANT)             \
     X(OUR_PROMPTS, "prompts", ANY, false, 0, 0, 0, DOCS_WANT)                 \
     X(OUR_TOP_N, "top_n", INT, false, 1, TOP_MAX, 0, NULL)                    \
@@ -36,7 +36,7 @@
     X(OUR_IDENTITY, "model_identity", ANY, false, 0, 0, 0, SUP_IDENTITY_WANT)
 
 #define RESULTS_FIELDS(X)                                                    \
-    X(RES_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")          \
+    X(RES_QUERY, "query", ANY, true, 0, 0, 0, "a string")                    \
     X(RES_DOCUMENTS, "documents", ANY, true, 0, 0, 0,                        \
       "a non-empty array of strings or objects with \"text\"")               \
     X(RES_TOP_N, "top_n", INT, false, 1, TOP_MAX, 0, NULL)                   \
@@ -47,12 +47,12 @@
     X(RES_RETURN_EMBEDDINGS, "return_embeddings", REFUSE, false, 0, 0, 0,    \
       "ask /v1/embeddings for vectors")
 
-#define TEI_FIELDS(X)                                                                   \
-    X(TEI_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")                     \
-    X(TEI_TEXTS, "texts", ANY, true, 0, 0, 0, "a non-empty array of non-empty strings") \
-    X(TEI_RAW, "raw_scores", BOOL, false, 0, 1, 0, NULL)                                \
-    X(TEI_RETURN, "return_text", BOOL, false, 0, 1, 0, NULL)                            \
-    X(TEI_TRUNCATE, "truncate", BOOL, false, 0, 1, 0, NULL)                             \
+#define TEI_FIELDS(X)                                                         \
+    X(TEI_QUERY, "query", ANY, true, 0, 0, 0, "a string")                     \
+    X(TEI_TEXTS, "texts", ANY, true, 0, 0, 0, "a non-empty array of strings") \
+    X(TEI_RAW, "raw_scores", BOOL, false, 0, 1, 0, NULL)                      \
+    X(TEI_RETURN, "return_text", BOOL, false, 0, 1, 0, NULL)                  \
+    X(TEI_TRUNCATE, "truncate", BOOL, false, 0, 1, 0, NULL)                   \
     X(TEI_DIRECTION, "truncation_direction", ENUM, false, 0, 0, 0, "Right|right")
 
 enum { OUR_FIELDS(SUP_FIELD_ID) OUR_N };
@@ -73,11 +73,11 @@ static bool one_document(struct sup_rerank *r, json_t *doc, const char *name,
     char field[64];
 
     if (!r->doc_key)
-        return sup_content_text(&r->call, doc, name, SUP_E_MODEL_NOT_SUPPORTED, out, f);
+        return sup_content_text(&r->call, doc, name, SUP_E_MODEL_NOT_SUPPORTED, true, out, f);
     snprintf(field, sizeof(field), "%s.%s", name, r->doc_key);
     if (json_is_object(doc))
         return sup_content_text(&r->call, json_object_get(doc, r->doc_key), field,
-                                SUP_E_MODEL_NOT_SUPPORTED, out, f);
+                                SUP_E_MODEL_NOT_SUPPORTED, true, out, f);
     sup_field_bad(f, name, doc, "an object {\"id\"?, \"content\"}");
     return false;
 }
@@ -127,7 +127,8 @@ static bool submit(struct sup_rerank *r, json_t *query, json_t *docs, const char
 {
     Ipc__Frame frame = IPC__FRAME__INIT;
 
-    if (!sup_content_text(&r->call, query, "query", SUP_E_MODEL_NOT_SUPPORTED, &q->query, f) ||
+    if (!sup_content_text(&r->call, query, "query", SUP_E_MODEL_NOT_SUPPORTED, true, &q->query,
+                          f) ||
         !documents(r, docs, field, q, f))
         return false;
     if (r->logits && r->call.known && !r->call.can_rerank) {
