@@ -234,8 +234,8 @@ struct mdl_family {
                        const struct mdl_extract_out *, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2,
-    mdl_deberta, mdl_gliner2;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg1,
+    mdl_eg2, mdl_deberta, mdl_gliner2;
 
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
