@@ -161,6 +161,9 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
             return rc;
     if ((rc = add_modules(&h, root_fd, err)) != RC_OK)
         return rc;
+    for (i = 0; m->fam->more_files && m->fam->more_files[i]; i++)
+        if ((rc = add_side_file(&h, root_fd, m->fam->more_files[i], err)) != RC_OK)
+            return rc;
     sha256_digest(&h.s, sizeof(digest), digest);
     base16_encode_update(out, sizeof(digest), digest);
     out[64] = '\0';

@@ -184,6 +184,7 @@ struct mdl_family {
     const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
     const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
                                       identity; another name when they would change */
+    const char *const *more_files; /* with recipe: NULL-ended list of further files in the identity */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -243,7 +244,7 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
                      struct rc_err *err);
 
 /* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former (both as in mdl_family). run: mdl_encode_with, for a family that
+ * shrink, which halves the former down to the latter and then takes from both (as in mdl_family). run: mdl_encode_with, for a family that
  * has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);

@@ -481,12 +481,14 @@ static enum rc self_test(struct mdl *m, struct rc_err *err)
 static const char *const hf_archs[] = {"GLiNER2", "Extractor", "SpanExtractorModel", "extractor",
                                        NULL};
 static const char *const gguf_archs[] = {NULL};
+static const char *const more_files[] = {"encoder_config/config.json", NULL};
 
 const struct mdl_family mdl_gliner2 = {
     .name = "gliner2",
     .hf_archs = hf_archs,
     .gguf_archs = gguf_archs,
     .recipe = "gliner2-f32-span-v1",
+    .more_files = more_files,
     .config = g2_config,
     .plan = g2_plan,
     .fit = g2_fit,

@@ -1,4 +1,5 @@
-/* sup_fleet_media.c - what a worker tells of the files it decodes, as metrics.
+/* sup_fleet_media.c - what a worker tells of the files it decodes and of what it extracts, as
+ * metrics.
  *
  * Counters are what came since the last Stats of the same worker, so a restart is no
  * step back. Page: docs/media.md. Tests: tests/supervisor/test_sup_fleet_kernels.c
@@ -18,6 +19,10 @@ void worker_media(struct worker *w, const char *id, const Ipc__Stats *s)
     old->media_decode_us = s->media_decode_us;
     sup_series_set(sup_series(m, SUP_M_MEDIA_BYTES, id, NULL), (double)s->media_bytes);
     old->media_bytes = s->media_bytes;
+    worker_rise(m, SUP_M_EXTRACT, id, "windows", s->extract_windows, &old->extract_windows);
+    worker_rise(m, SUP_M_EXTRACT, id, "passes", s->extract_passes, &old->extract_passes);
+    worker_rise(m, SUP_M_EXTRACT, id, "tokens", s->extract_tokens, &old->extract_tokens);
+    worker_rise(m, SUP_M_EXTRACT, id, "spans", s->extract_spans, &old->extract_spans);
 }
 
 void worker_media_none(struct worker *w, const char *id)

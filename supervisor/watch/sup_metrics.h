@@ -111,6 +111,8 @@
       "plain decoding is faster now")                                                              \
     X(SPEC_GAIN, "inferd_speculation_gain_ratio", GAUGE, "model", NULL, "time of a token without " \
       "guesses over the time with them; 0 = not known yet")                                        \
+    X(EXTRACT, "inferd_extract_total", COUNTER, "model", "what", "extraction: windows of texts, "    \
+      "passes they shared, tokens (schemas included), spans found")                                \
     X(MEDIA, "inferd_media_files_total", COUNTER, "model", "result", "pictures and sounds: "        \
       "decoded, refused (broken, too large or of another type)")                                   \
     X(MEDIA_SECONDS, "inferd_media_decode_seconds_total", COUNTER, "model", NULL, "time spent "    \
