@@ -827,31 +827,29 @@ static bool read_records(struct build *b, json_t *map, const char *field)
 
 /* -------------------------------------------------------------------- whole */
 
-bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *prefix, bool strict,
+bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool strict,
                         Ipc__ExtractSchema *msg, json_t *plans, struct sup_fail *f)
 {
     struct build b = {.c = c, .f = f, .msg = msg, .strict = strict};
     struct sup_val v[S_N];
-    char name[4][FIELD_BYTES], whole[FIELD_BYTES];
+    char field[S_N][FIELD_BYTES];
 
-    for (size_t i = 0; i < 4; i++)
-        snprintf(name[i], sizeof(name[i]), "%s%s", prefix, of_schema[i].name);
-    snprintf(whole, sizeof(whole), "%.*s", (int)strlen(prefix) - 1, prefix);
+    for (size_t i = 0; i < S_N; i++)
+        at_key(field[i], name, of_schema[i].name);
     ipc__extract_schema__init(msg);
     if (!json_is_object(obj))
-        return wrong_value(&b, whole, obj,
+        return wrong_value(&b, name, obj,
                            "an object with entities, relations, classifications or structures");
-    if ((strict && !sup_fields_known(of_schema, S_N, NULL, obj, prefix, f)) ||
-        !sup_fields_read(of_schema, S_N, obj, prefix, v, f) ||
+    if (!read_object(&b, of_schema, S_N, obj, name, v) ||
         !(b.plan = plan_new(&b, plans, NULL, json_object())) ||
-        !read_entities(&b, v[S_ENTITIES].j, name[S_ENTITIES]) ||
-        !read_relations(&b, v[S_RELATIONS].j, name[S_RELATIONS]) ||
-        !read_classes(&b, v[S_CLASSES].j, name[S_CLASSES]) ||
-        !read_records(&b, v[S_STRUCTURES].j, name[S_STRUCTURES]))
+        !read_entities(&b, v[S_ENTITIES].j, field[S_ENTITIES]) ||
+        !read_relations(&b, v[S_RELATIONS].j, field[S_RELATIONS]) ||
+        !read_classes(&b, v[S_CLASSES].j, field[S_CLASSES]) ||
+        !read_records(&b, v[S_STRUCTURES].j, field[S_STRUCTURES]))
         return false;
     if (msg->n_entities || msg->n_relations || msg->n_classes || msg->n_records)
         return true;
-    return wrong(&b, whole,
+    return wrong(&b, name,
                  "nothing to find, expected labels in at least one of entities, relations, "
                  "classifications and structures (models here have no labels of their own)");
 }
