@@ -36,7 +36,7 @@
     X(O_READER, "reader", REFUSE, false, 0, 0, 0, "pictures are not read, send their text")
 
 #define INPUT_FIELDS(X)                                                             \
-    X(I_CONTENT, "content", ANY, true, 0, 0, 0, "a non-empty string or text parts") \
+    X(I_CONTENT, "content", ANY, true, 0, 0, 0, "a string or text parts") \
     X(I_ID, "id", STR, false, 0, ID_MAX_BYTES, 0, NULL)                             \
     X(I_TOKENS, "tokens", ANY, false, 0, 0, 0, NULL)                                \
     X(I_METADATA, "metadata", OBJECT, false, 0, 0, 0, NULL)                         \
@@ -156,7 +156,7 @@ static bool refuse_tokens(struct reading *r, const struct sup_val *v, const char
 /* true also for a bad text that is an entry of errors[]. */
 static bool one_text(struct reading *r, uint32_t i, json_t *content, const char *name)
 {
-    if (sup_content_text(&r->e->call, content, name, SUP_E_INVALID_REQUEST, false, &r->texts[i],
+    if (sup_content_text(&r->e->call, content, name, SUP_E_INVALID_REQUEST, true, &r->texts[i],
                          r->f)) {
         r->e->n_sent++;
         return true;
@@ -326,7 +326,7 @@ bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const 
     uint32_t zero;
     char one[32];
 
-    if (!count_inputs(&r, texts, "texts", "a non-empty array of non-empty strings") ||
+    if (!count_inputs(&r, texts, "texts", "a non-empty array of strings") ||
         !add_schema(&r, obj, name, &zero))
         return false;
     for (uint32_t i = 0; i < e->n_inputs; i++) {

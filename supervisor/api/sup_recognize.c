@@ -7,7 +7,7 @@
 #include "sup_extract.h"
 
 #define THRESHOLD 0.3
-#define TEXTS_WANT "a non-empty array of non-empty strings"
+#define TEXTS_WANT "a non-empty array of strings"
 
 #define RECOGNIZE_FIELDS(X)                                                         \
     X(R_TEXTS, "texts", ANY, true, 0, 0, 0, TEXTS_WANT)                             \

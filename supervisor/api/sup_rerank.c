@@ -16,6 +16,7 @@
 #include "sup_endpoints.h"
 #include "sup_front.h"
 #include "sup_http.h"
+#include "sup_pieces.h"
 
 #define DOCS_WANT "an array of strings or arrays of text parts"
 #define TOP_MAX 2147483647
@@ -82,6 +83,24 @@ static bool one_document(struct sup_rerank *r, json_t *doc, const char *name,
     return false;
 }
 
+/* What the front cannot count in the model's tokens it counts in words. false: no memory. */
+static bool cut_document(const struct sup_rerank *r, ProtobufCBinaryData *doc)
+{
+    const struct sup_cutting how = {.target = r->doc_tokens, .max = 1, .separator = ""};
+    struct sup_piece piece;
+    uint64_t n_tokens;
+    uint32_t n;
+    bool cut;
+
+    if (r->doc_tokens == 0 || r->doc_tokens > SUP_PIECE_TOKENS_MAX || doc->len <= r->doc_tokens)
+        return true;
+    if (!sup_pieces((const char *)doc->data, doc->len, &how, &piece, &n, &cut, &n_tokens))
+        return false;
+    if (cut)
+        doc->len = piece.to;
+    return true;
+}
+
 static bool documents(struct sup_rerank *r, json_t *list, const char *field, Ipc__Rerank *q,
                       struct sup_fail *f)
 {
@@ -107,6 +126,8 @@ static bool documents(struct sup_rerank *r, json_t *list, const char *field, Ipc
     for (uint32_t i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%s[%u]", field, i);
         if (one_document(r, json_array_get(list, i), name, &q->documents[r->n_sent], f)) {
+            if (!cut_document(r, &q->documents[r->n_sent]))
+                return sup_fail_no_memory(f);
             r->at[r->n_sent++] = i;
         } else if (r->per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
             sup_item_error(&r->errors, i, f, "parse");
@@ -255,13 +276,7 @@ static bool start_results(struct sup_call *c, const struct sup_val *v, struct su
     r->with_texts = v[RES_RETURN].b;
     /* these services cut what is too long, where the others refuse it */
     q.truncate = v[RES_TRUNCATION].b;
-    if (v[RES_MAX_TOKENS].set && c->known && c->ctx_tokens && v[RES_MAX_TOKENS].i < c->ctx_tokens) {
-        sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "max_tokens_per_doc",
-                     "field 'max_tokens_per_doc': pairs are cut at the model's own %u tokens, "
-                     "expected no less",
-                     c->ctx_tokens);
-        return false;
-    }
+    r->doc_tokens = (uint32_t)v[RES_MAX_TOKENS].i;
     return submit(r, v[RES_QUERY].j, v[RES_DOCUMENTS].j, "documents", &q, f);
 }
 

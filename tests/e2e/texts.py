@@ -1,4 +1,4 @@
-"""texts.py - rerank, vectors of three kinds, chunks: the routes, the official Cohere client and the commands, on the tiny
+"""texts.py - rerank, extraction, vectors of three kinds, chunks: the routes, the official Cohere client and the commands, on the tiny
 golden models against their references."""
 import base64
 import json
@@ -14,7 +14,7 @@ except ImportError:
     cohere = None
 
 INFERD = os.path.join(BIN, "inferd")
-MODELS = ("reranker", "bge-m3", "minilm")
+MODELS = ("reranker", "bge-m3", "minilm", "gliner2")
 _shared = None
 
 
@@ -138,6 +138,114 @@ def bad_documents_are_named():
     equal((r.status, r.json["error"]), (400, "INVALID_MODEL"), r.body)
 
 
+def as_ours(schema):
+    """A schema of the reference in the words of /ai/v1/extract."""
+    def label(name, d):
+        return {"name": name, **{k: d[k] for k in ("description", "dtype", "threshold") if d.get(k) is not None}}
+
+    out = {}
+    if "entities" in schema:
+        e = schema["entities"]
+        out["entities"] = [label(k, v or {}) for k, v in e.items()] if isinstance(e, dict) else e
+    if "relations" in schema:
+        out["relations"] = list(schema["relations"])
+    if "classifications" in schema:
+        out["classifications"] = [
+            {"name": c["task"], "labels": [label(x, {"description": c.get("label_descriptions", {}).get(x)}) for x in c["labels"]],
+             "multi_label": c.get("multi_label", False), "threshold": c.get("cls_threshold", 0.5), "prompt": c.get("prompt"),
+             "examples": [{"input": i, "output": o} for i, o in c.get("examples", [])]} for c in schema["classifications"]]
+    if "structures" in schema:
+        out["structures"] = {
+            name: {"fields": {f["name"]: {"type": f["dtype"], "description": f.get("description"), "choices": f.get("choices"),
+                                          "threshold": f.get("threshold"), "patterns": f.get("validators")} for f in d["fields"]}}
+            for name, d in schema["structures"].items()}
+    return out
+
+
+def same_span(got, want, what, key="text"):
+    equal((got[key], got.get("start"), got.get("end")), (want["text"], want.get("start"), want.get("end")), what)
+    close(got["score"], want["confidence"], 4e-4, f"score of {what}")
+
+
+def same_values(got, want, what):
+    if isinstance(want, list):
+        equal(len(got), len(want), f"{what}: {got}")
+        for g, w in zip(got, want):
+            same_span(g, w, what, "value")
+    elif want is None:
+        equal(got, None, what)
+    else:
+        same_span(got, want, what, "value")
+
+
+def same_findings(item, schema, want, what):
+    for label, spans in want.get("entities", {}).items():
+        got = [e for e in item["entities"] if e["label"] == label]
+        spans = [] if spans is None else spans if isinstance(spans, list) else [spans]
+        equal(len(got), len(spans), f"{what}: {label}: {got}")
+        for g, w in zip(got, spans):
+            same_span(g, w, f"{what}: {label}")
+    if "entities" not in schema:  # else the ends are told as the entities that stand there
+        for name, pairs in want.get("relation_extraction", {}).items():
+            ours = [[item["entities"][r[end]["entity_index"]] for end in ("source", "target")] for r in item["relations"]
+                    if r["type"] == name]
+            places = {tuple((e["start"], e["end"]) for e in pair) for pair in ours}
+            equal(places, {tuple((p[k]["start"], p[k]["end"]) for k in ("head", "tail")) for p in pairs}, f"{what}: {name}")
+    for c in schema.get("classifications", []):
+        labels = want[c["task"]] if isinstance(want[c["task"]], list) else [want[c["task"]]]
+        got = [x for x in item["classifications"] if x["name"] == c["task"]]
+        equal([x["label"] for x in got], [x["label"] for x in labels], f"{what}: {c['task']}")
+        for g, w in zip(got, labels):
+            close(g["score"], w["confidence"], 4e-4, f"{what}: {c['task']}")
+    for name in schema.get("structures", {}):
+        records = want[name] or []
+        equal(len(item["structures"][name]), len(records), f"{what}: {name}")
+        for g, w in zip(item["structures"][name], records):
+            for field in w:
+                same_values(g[field], w[field], f"{what}: {name}.{field}")
+
+
+@case
+def extraction_is_the_reference():
+    s = server()
+    cases = [c for c in golden_cases("gliner2")["cases"] if c["max_len"] is None and "entity_attributes" not in c["schema"]]
+    check(len(cases) >= 10, "cases")
+    inputs = [{"id": c["name"], "content": c["text"], "schema": as_ours(c["schema"]),
+               "options": {"threshold": c["threshold"]}} for c in cases]
+    options = {"flat_ner": False, "include_confidence": True, "include_spans": True, "offsets": "codepoints"}
+    r = s.post("/ai/v1/extract", {"model": "gliner2", "schema_version": 2, "inputs": inputs, "options": options})
+    equal(r.status, 200, r.body)
+    for item, c in zip(r.json["data"], cases):
+        equal(item["id"], c["name"], "id")
+        same_findings(item, c["schema"], c["result"], c["name"])
+    # offsets in bytes are of the same text
+    c = next(c for c in cases if c["name"] == "entities-unicode")
+    one = {"model": "gliner2", "inputs": [{"content": c["text"]}], "schema": as_ours(c["schema"])}
+    wide = s.post("/ai/v1/extract", {**one, "options": {**options, "threshold": c["threshold"], "offsets": "bytes"}}).json
+    for e in wide["data"][0]["entities"]:
+        equal(c["text"].encode()[e["start"]:e["end"]].decode(), e["text"], "bytes")
+
+
+@case
+def extraction_of_odd_requests():
+    s = server()
+    ask = {"model": "gliner2", "inputs": [{"content": "Maria works for Acme."}], "schema": {"entities": ["person", "company"]}}
+    r = s.post("/ai/v1/extract", {**ask, "schema": {"entities": ["person", "company"], "relations": ["person::works for::company"]},
+                                  "options": {"threshold": 0.01}}).json["data"][0]
+    for rel in r["relations"]:
+        equal([r["entities"][rel[end]["entity_index"]]["label"] for end in ("source", "target")], ["person", "company"], "ends")
+    many = s.post("/ai/v1/extract", {**ask, "schema": {"entities": [f"label {i}" for i in range(1000)]}})
+    check(many.status in (200, 413), many.body[:200])  # 200 where the model's window holds them
+    r = s.post("/ai/v1/extract", {**ask, "inputs": [{"content": x} for x in ("", "   ", "a\x00b", "x" * 1000000)]})
+    equal((r.status, len(r.json["data"])), (200, 4), r.body[:300])
+    r = s.post("/ai/v1/classify", {"model": "gliner2", "texts": ["I like it"], "labels": ["good", "bad", "neutral"]}).json
+    close(sum(c["score"] for c in r["data"][0]["classifications"]), 1, 1e-3, "probabilities")
+    code, out, err = command("extract", "gliner2", "Maria works for Acme.", "--entities", "person,company", "--threshold", "0.01",
+                             "--classify", "tone=good,bad")
+    equal(code, 0, err)
+    check("tone: " in out and "LABEL" in out, out)
+
+
 @case
 def chunks_are_places_of_the_text():
     s = server()
@@ -151,6 +259,11 @@ def chunks_are_places_of_the_text():
         equal(r["truncated"], False, "the whole text")
     r = s.post("/ai/v1/chunk", {"input": "x" * 1000000, "config": {"text": {"target_tokens": 100}}}).json
     equal((len(r["data"]), r["truncated"]), (50, True), "a million of one character")
+    r = s.post("/ai/v1/chunk", {"input": text, "config": {"model": "minilm", "text": {"target_tokens": 40}}})
+    equal(r.status, 200, r.body)
+    for c in r.json["data"]:
+        equal(c["text"], text[c["start_char"]:c["end_char"]], "a piece by a model's tokens")
+        check(0 < c["n_tokens"] <= 40, "tokens")
 
 
 @case

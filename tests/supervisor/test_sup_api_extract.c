@@ -189,7 +189,7 @@ static void test_refusals_say_what_was_expected(void **state)
          "'inputs': got an empty"},
         {"\"inputs\":[\"a\"],\"schema\":{\"entities\":[\"a\"]}", "INVALID_REQUEST",
          "'inputs[0]': got"},
-        {"\"inputs\":[{\"content\":\"a\"},{\"content\":\"\"}],\"schema\":{\"entities\":[\"a\"]}",
+        {"\"inputs\":[{\"content\":\"a\"},{\"content\":7}],\"schema\":{\"entities\":[\"a\"]}",
          "INVALID_REQUEST", "\"input_index\":1"},
         {"\"inputs\":[{\"content\":[{\"type\":\"image_url\",\"image_url\":\"data:\"}]}],\"schema\":"
          "{"
@@ -454,9 +454,9 @@ static void test_inputs_of_several_tasks_come_in_order(void **state)
     item.n_tokens = 7;
     asked("\"schema_version\":2,\"error_policy\":\"per_item\",\"inputs\":[{\"content\":\"a\","
           "\"id\":\"A\"},"
-          "{\"content\":\"\"},{\"content\":\"c\",\"options\":{\"flat_ner\":false}},{\"content\":"
+          "{\"content\":7},{\"content\":\"c\",\"options\":{\"flat_ner\":false}},{\"content\":"
           "\"d\"},{"
-          "\"content\":\"\",\"options\":{\"threshold\":0.9}}],\"schema\":{\"entities\":[\"x\"]}");
+          "\"content\":7,\"options\":{\"threshold\":0.9}}],\"schema\":{\"entities\":[\"x\"]}");
     assert_int_equal(T.fleet.n_tickets, 2);
     play(1, items, 1, NULL, 0);
     e.code = RC_TOO_LARGE;
@@ -473,7 +473,7 @@ static void test_inputs_of_several_tasks_come_in_order(void **state)
     assert_has("{\"index\":4,\"code\":\"INVALID_REQUEST\"");
     assert_has("{\"index\":3,\"code\":\"CONTENT_TOO_LARGE\",\"message\":\"too long\"");
     assert_has("\"summary\":{\"total\":5,\"succeeded\":2,\"failed\":3}}");
-    post("\"error_policy\":\"per_item\",\"inputs\":[{\"content\":\"\"}],\"schema\":{\"entities\":["
+    post("\"error_policy\":\"per_item\",\"inputs\":[{\"content\":7}],\"schema\":{\"entities\":["
          "\"x\"]}");
     assert_has("\"data\":[],\"model\":\"gliner\"");
 }
@@ -524,7 +524,7 @@ static void test_older_words(void **state)
     fake_fail(2, RC_BUSY, "full", 0);
     assert_null(older("/ai/v1/classify", "\"texts\":[],\"labels\":[\"a\"]"));
     assert_has("'texts': got an empty array");
-    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",\"\"],\"labels\":[\"a\"]"));
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",7],\"labels\":[\"a\"]"));
     assert_has("\"input_index\":1");
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"]"));
     assert_has("nothing to find");

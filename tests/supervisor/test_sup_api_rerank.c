@@ -254,6 +254,12 @@ static void test_results_of_cohere_and_jina(void **state)
     play_pairs(3);
     assert_has("\"version\":\"2\"");
     assert_has("\"results\":[{\"index\":1,\"relevance_score\":0.75},{\"index\":2,");
+    q = asked("/v2/rerank",
+              "\"model\":\"ranker\",\"query\":\"q\",\"max_tokens_per_doc\":2,\"documents\":"
+              "[\"one two three\",\"one  two \",\"a\",\"\"]");
+    assert_true(is(q->documents[0], "one two") && is(q->documents[1], "one  two "));
+    assert_true(is(q->documents[2], "a") && q->documents[3].len == 0);
+    fake_fail(2, RC_BUSY, "full", 0);
     post("/v2/rerank", "\"model\":\"nothing\"," THREE);
     assert_int_equal(T.req.status, 404);
     assert_has("{\"error\":\"MODEL_NOT_FOUND\",\"message\":\"model");
@@ -345,8 +351,6 @@ static void test_refusals_say_what_was_expected(void **state)
          "MODEL_NOT_SUPPORTED", "'documents[0].content[0]'"},
         {"/v2/rerank", "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[]", "INVALID_REQUEST",
          "a non-empty array"},
-        {"/v2/rerank", "\"model\":\"ranker\",\"max_tokens_per_doc\":100," THREE,
-         "UNSUPPORTED_FEATURE", "512 tokens"},
         {"/v1/rerank", "\"model\":\"ranker\",\"rank_fields\":[\"title\"]," THREE,
          "UNSUPPORTED_FEATURE", "rank_fields"},
         {"/v1/rerank", "\"model\":\"ranker\",\"return_embeddings\":true," THREE,
