@@ -184,7 +184,6 @@ struct mdl_family {
     const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
     const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
                                       identity; another name when they would change */
-    const char *const *more_files; /* with recipe: NULL-ended list of further files in the identity */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -235,8 +234,8 @@ struct mdl_family {
                        const struct mdl_extract_out *, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg1,
-    mdl_eg2, mdl_deberta, mdl_gliner2;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert,
+    mdl_modernbert, mdl_eg1, mdl_eg2, mdl_deberta, mdl_gliner2;
 
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
@@ -255,6 +254,8 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
 /* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
 enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            const struct mdl_extract_out *out, struct rc_err *err);
+/* self_test of an encoder: two tokens, as short as a text can be, through every head there is. */
+enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 
