@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build", "test-logs")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
-PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0"]
+PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0", "cohere==7.3.1"]
 NODE_PACKAGES = ["openai@7.59.0"]
 JOBS = min(2, os.cpu_count() or 1)  # programs under test at once
 # Programs of cmocka at once: some only wait (test_sup_fleet), and the longest begin first, so that none is left over at the end.

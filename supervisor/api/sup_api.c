@@ -32,6 +32,8 @@ CALL(rerank_multimodal, sup_rerank_multimodal_ops)
 CALL(rerank_results, sup_rerank_results_ops)
 CALL(rerank_tei, sup_rerank_tei_ops)
 CALL(extract, sup_extract_ops)
+CALL(recognize, sup_recognize_ops)
+CALL(classify, sup_classify_ops)
 CALL(chunk, sup_chunk_ops)
 CALL(tokenize, sup_tokenize_ops)
 CALL(detokenize, sup_detokenize_ops)
@@ -70,6 +72,8 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/rerank", rerank, "rerank"},
     {"POST", "/ai/v1/rerank_multimodal", rerank_multimodal, "rerank"},
     {"POST", "/ai/v1/extract", extract, "extract"},
+    {"POST", "/ai/v1/recognize", recognize, "extract"},
+    {"POST", "/ai/v1/classify", classify, "extract"},
     {"POST", "/ai/v1/chunk", chunk, "chunk"},
     {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
     {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},

@@ -256,7 +256,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         return false;
     }
     if (!sup_content_text(c, v[old ? F_TEXT : F_INPUT].j, old ? "text" : "input",
-                          SUP_E_UNSUPPORTED_FEATURE, &text, f) ||
+                          SUP_E_UNSUPPORTED_FEATURE, false, &text, f) ||
         !read_config(v, &how, f))
         return false;
     k->text = (const char *)text.data;

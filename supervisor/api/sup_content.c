@@ -22,7 +22,8 @@ static bool no_text(const char *type, const char *name, enum sup_code media, str
 }
 
 /* The string of a string or a part; NULL: *f. */
-static json_t *one_text(json_t *j, const char *name, enum sup_code media, struct sup_fail *f)
+static json_t *one_text(json_t *j, const char *name, enum sup_code media, bool empty,
+                        struct sup_fail *f)
 {
     const char *type = json_string_value(json_object_get(j, "type"));
     json_t *text = json_is_object(j) ? json_object_get(j, "text") : j;
@@ -32,15 +33,15 @@ static json_t *one_text(json_t *j, const char *name, enum sup_code media, struct
         no_text(type, name, media, f);
         return NULL;
     }
-    if (json_string_length(text) > 0)
+    if (json_string_length(text) > 0 || (empty && json_is_string(text)))
         return text;
     snprintf(field, sizeof(field), "%s%s", name, json_is_object(j) ? ".text" : "");
-    sup_field_bad(f, field, text, WANT);
+    sup_field_bad(f, field, text, empty ? "a string or text parts" : WANT);
     return NULL;
 }
 
 bool sup_content_text(struct sup_call *c, json_t *j, const char *name, enum sup_code media,
-                      ProtobufCBinaryData *out, struct sup_fail *f)
+                      bool empty, ProtobufCBinaryData *out, struct sup_fail *f)
 {
     size_t n = json_is_array(j) ? json_array_size(j) : 1, bytes = 0;
     char field[160];
@@ -54,7 +55,7 @@ bool sup_content_text(struct sup_call *c, json_t *j, const char *name, enum sup_
         json_t *part = json_is_array(j) ? json_array_get(j, i) : j, *text;
 
         snprintf(field, sizeof(field), json_is_array(j) ? "%s[%zu]" : "%s", name, i);
-        if (!(text = one_text(part, field, media, f)))
+        if (!(text = one_text(part, field, media, empty, f)))
             return false;
         bytes += json_string_length(text) + 1;
         if (n == 1) {
@@ -68,7 +69,7 @@ bool sup_content_text(struct sup_call *c, json_t *j, const char *name, enum sup_
     out->data = to;
     out->len = bytes - 1; /* the last text has no newline behind it */
     for (size_t i = 0; i < n; i++) {
-        json_t *text = one_text(json_array_get(j, i), name, media, f);
+        json_t *text = one_text(json_array_get(j, i), name, media, empty, f);
 
         memcpy(to, json_string_value(text), json_string_length(text));
         to += json_string_length(text);

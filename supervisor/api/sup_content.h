@@ -8,10 +8,10 @@
 
 #include "sup_call.h"
 
-/* A non-empty text: a string, a text part ({"text"} without a type too) or an array of text parts
- * and strings, joined by newlines. Borrowed from the tree or of the call's memory. false: *f, which
- * for files is media (SUP_E_...). */
+/* A text: a string, a text part ({"text"} without a type too) or an array of text parts and
+ * strings, joined by newlines; only where `empty` is said may one be empty. Borrowed from the tree
+ * or of the call's memory. false: *f, which for files is media (SUP_E_...). */
 bool sup_content_text(struct sup_call *c, json_t *j, const char *name, enum sup_code media,
-                      ProtobufCBinaryData *out, struct sup_fail *f);
+                      bool empty, ProtobufCBinaryData *out, struct sup_fail *f);
 
 #endif

@@ -36,7 +36,7 @@
     X(O_READER, "reader", REFUSE, false, 0, 0, 0, "pictures are not read, send their text")
 
 #define INPUT_FIELDS(X)                                                             \
-    X(I_CONTENT, "content", ANY, true, 0, 0, 0, "a non-empty string or text parts") \
+    X(I_CONTENT, "content", ANY, true, 0, 0, 0, "a string or text parts") \
     X(I_ID, "id", STR, false, 0, ID_MAX_BYTES, 0, NULL)                             \
     X(I_TOKENS, "tokens", ANY, false, 0, 0, 0, NULL)                                \
     X(I_METADATA, "metadata", OBJECT, false, 0, 0, 0, NULL)                         \
@@ -61,8 +61,6 @@ struct reading {
     uint32_t *part_of;          /* [n_inputs]; UINT32_MAX: a bad input */
     struct sup_extract_opts opts[SUP_PARTS_MAX];
 };
-
-static void finish(struct sup_call *c);
 
 /* ------------------------------------------------------------------ options */
 
@@ -109,7 +107,7 @@ static bool find_part(struct reading *r, const struct sup_extract_opts *o, uint3
 
 /* ------------------------------------------------------------------- inputs */
 
-static bool add_schema(struct reading *r, json_t *obj, const char *prefix, uint32_t *idx)
+static bool add_schema(struct reading *r, json_t *obj, const char *name, uint32_t *idx)
 {
     Ipc__ExtractSchema *msg = sup_call_alloc(&r->e->call, sizeof(*msg));
 
@@ -117,7 +115,7 @@ static bool add_schema(struct reading *r, json_t *obj, const char *prefix, uint3
         return sup_fail_no_memory(r->f);
     *idx = (uint32_t)r->n_schemas;
     r->schemas[r->n_schemas++] = msg;
-    return sup_extract_schema(&r->e->call, obj, prefix, r->strict, msg, r->e->plans, r->f);
+    return sup_extract_schema(&r->e->call, obj, name, r->strict, msg, r->e->plans, r->f);
 }
 
 /* What an input has of its own; with_schema: the request has one for all. */
@@ -135,12 +133,11 @@ static bool own_rules(struct reading *r, const struct sup_val *v, const char *na
     snprintf(prefix, sizeof(prefix), "%s.options.", name);
     if (v[I_OPTIONS].set && !read_options(r, v[I_OPTIONS].j, prefix, &in->opts))
         return false;
-    snprintf(prefix, sizeof(prefix), "%s.schema.", name);
+    snprintf(prefix, sizeof(prefix), "%s.schema", name);
     if (v[I_SCHEMA].set)
         return add_schema(r, v[I_SCHEMA].j, prefix, &in->schema);
     if (with_schema)
         return true;
-    snprintf(prefix, sizeof(prefix), "%s.schema", name);
     sup_fail_set(r->f, SUP_E_INVALID_REQUEST, prefix,
                  "field '%s': missing, and the request has no 'schema' for all", prefix);
     return false;
@@ -157,6 +154,20 @@ static bool refuse_tokens(struct reading *r, const struct sup_val *v, const char
 }
 
 /* true also for a bad text that is an entry of errors[]. */
+static bool one_text(struct reading *r, uint32_t i, json_t *content, const char *name)
+{
+    if (sup_content_text(&r->e->call, content, name, SUP_E_INVALID_REQUEST, true, &r->texts[i],
+                         r->f)) {
+        r->e->n_sent++;
+        return true;
+    }
+    r->part_of[i] = UINT32_MAX;
+    if (!r->e->per_item || r->f->code == SUP_E_MODEL_RESOURCE_BUSY)
+        return false;
+    sup_item_error(&r->e->errors, i, r->f, "parse");
+    return true;
+}
+
 static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema)
 {
     struct sup_extract_input *in = &r->e->inputs[i];
@@ -177,30 +188,21 @@ static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema
     if (v[I_ID].set)
         in->id = json_incref(v[I_ID].j);
     snprintf(prefix, sizeof(prefix), "%s.content", name);
-    if (sup_content_text(&r->e->call, v[I_CONTENT].j, prefix, SUP_E_INVALID_REQUEST, &r->texts[i],
-                         r->f)) {
-        r->e->n_sent++;
-        return true;
-    }
-    r->part_of[i] = UINT32_MAX;
-    if (!r->e->per_item || r->f->code == SUP_E_MODEL_RESOURCE_BUSY)
-        return false;
-    sup_item_error(&r->e->errors, i, r->f, "parse");
-    return true;
+    return one_text(r, i, v[I_CONTENT].j, prefix);
 }
 
-static bool count_inputs(struct reading *r, json_t *list)
+static bool count_inputs(struct reading *r, json_t *list, const char *name, const char *want)
 {
     const uint64_t max = r->e->call.front->conf->max_embed_inputs;
     size_t n = json_array_size(list);
 
     if (n == 0) {
-        sup_field_bad(r->f, "inputs", list, INPUTS_WANT);
+        sup_field_bad(r->f, name, list, want);
         return false;
     }
     if (n > max) {
-        sup_fail_set(r->f, SUP_E_CONTENT_TOO_LARGE, "inputs",
-                     "field 'inputs': got %zu inputs, expected at most %llu", n,
+        sup_fail_set(r->f, SUP_E_CONTENT_TOO_LARGE, name,
+                     "field '%s': got %zu inputs, expected at most %llu", name, n,
                      (unsigned long long)max);
         return false;
     }
@@ -221,14 +223,14 @@ static bool read_inputs(struct reading *r, const struct sup_val *v)
     bool shared = v[F_SCHEMA].set;
     uint32_t zero;
 
-    if (!count_inputs(r, list))
+    if (!count_inputs(r, list, "inputs", INPUTS_WANT))
         return false;
     if (!shared && !r->strict) {
         sup_fail_set(r->f, SUP_E_INVALID_REQUEST, "schema",
                      "field 'schema': missing, expected an object");
         return false;
     }
-    if ((shared && !add_schema(r, v[F_SCHEMA].j, "schema.", &zero)) ||
+    if ((shared && !add_schema(r, v[F_SCHEMA].j, "schema", &zero)) ||
         (v[F_OPTIONS].set && !read_options(r, v[F_OPTIONS].j, "options.", &all)))
         return false;
     for (uint32_t i = 0; i < r->e->n_inputs; i++) {
@@ -292,6 +294,53 @@ static void drop_empty_parts(struct reading *r)
     r->e->n_parts = n;
 }
 
+/* Everything read: a task for each set of options. */
+static bool submit_all(struct reading *r, char *identity)
+{
+    struct sup_extract *e = r->e;
+
+    if (e->n_sent == 0) {
+        sup_extract_finish(&e->call); /* per_item, and none was in order */
+        return true;
+    }
+    drop_empty_parts(r);
+    if (!(e->parts = calloc(e->n_parts, sizeof(*e->parts))))
+        return sup_fail_no_memory(r->f);
+    if (!sup_call_parts(&e->call, e->n_parts, r->f))
+        return false;
+    for (uint32_t p = 0; p < e->n_parts; p++) {
+        Ipc__Extract q = IPC__EXTRACT__INIT;
+
+        if (identity)
+            q.model_identity = identity;
+        if (!submit_part(r, p, &q))
+            return false;
+    }
+    return true;
+}
+
+bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const char *name,
+                       const struct sup_extract_opts *opts, struct sup_fail *f)
+{
+    struct reading r = {.e = e, .f = f};
+    uint32_t zero;
+    char one[32];
+
+    if (!count_inputs(&r, texts, "texts", "a non-empty array of strings") ||
+        !add_schema(&r, obj, name, &zero))
+        return false;
+    for (uint32_t i = 0; i < e->n_inputs; i++) {
+        e->inputs[i].opts = *opts;
+        snprintf(one, sizeof(one), "texts[%u]", i);
+        if (!find_part(&r, opts, &r.part_of[i]) ||
+            !one_text(&r, i, json_array_get(texts, i), one)) {
+            f->err.item = (int32_t)i;
+            return false;
+        }
+    }
+    return submit_all(&r, NULL);
+}
+
 static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
 {
     struct sup_extract *e = (struct sup_extract *)c;
@@ -302,27 +351,10 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     if (!sup_identity_read(&v[F_IDENTITY], &identity, f) || !read_inputs(&r, v))
         return false;
     snprintf(e->identity, sizeof(e->identity), "%s", identity ? identity : "");
-    if (e->n_sent == 0) {
-        finish(c); /* per_item, and none was in order */
-        return true;
-    }
-    drop_empty_parts(&r);
-    if (!(e->parts = calloc(e->n_parts, sizeof(*e->parts))))
-        return sup_fail_no_memory(f);
-    if (!sup_call_parts(c, e->n_parts, f))
-        return false;
-    for (uint32_t p = 0; p < e->n_parts; p++) {
-        Ipc__Extract q = IPC__EXTRACT__INIT;
-
-        if (identity)
-            q.model_identity = identity;
-        if (!submit_part(&r, p, &q))
-            return false;
-    }
-    return true;
+    return submit_all(&r, identity);
 }
 
-static void frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
+void sup_extract_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
 {
     struct sup_extract *e = (struct sup_extract *)c;
     struct sup_fail f;
@@ -332,7 +364,7 @@ static void frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)
         sup_call_fail(c, &f);
 }
 
-static void finish(struct sup_call *c)
+void sup_extract_finish(struct sup_call *c)
 {
     struct sup_extract *e = (struct sup_extract *)c;
 
@@ -340,7 +372,7 @@ static void finish(struct sup_call *c)
     sup_call_reply(c, &e->out);
 }
 
-static void deinit(struct sup_call *c)
+void sup_extract_deinit(struct sup_call *c)
 {
     struct sup_extract *e = (struct sup_extract *)c;
 
@@ -363,7 +395,7 @@ const struct sup_call_ops sup_extract_ops = {
     .fields = fields,
     .n_fields = F_N,
     .start = start,
-    .frame = frame,
-    .finish = finish,
-    .deinit = deinit,
+    .frame = sup_extract_frame,
+    .finish = sup_extract_finish,
+    .deinit = sup_extract_deinit,
 };

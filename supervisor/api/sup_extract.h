@@ -12,6 +12,9 @@
 
 #define SUP_EXTRACT_NAMES 8192u /* labels, fields, choices and types of one schema */
 
+/* How findings are told: as /ai/v1/extract, or in the words of older routes. */
+enum sup_extract_form { SUP_EXTRACT_ALL, SUP_EXTRACT_RECOGNIZE, SUP_EXTRACT_CLASSIFY };
+
 struct sup_extract_opts {
     float threshold;
     bool flat, bytes;       /* of the worker's task */
@@ -42,6 +45,7 @@ struct sup_extract {
     struct sup_extract_part *parts; /* [call.n_parts] */
     uint32_t n_parts;
     bool per_item;
+    enum sup_extract_form form;
     char identity[64 + 1], had_identity[64 + 1];
     uint64_t n_tokens;
     struct sup_item_errors errors;
@@ -49,9 +53,15 @@ struct sup_extract {
 };
 
 /* A checked schema: *msg of the call's memory, texts borrowed from the tree; its plan is appended
- * to plans. strict: unknown keys are errors. prefix ends with a dot. */
-bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *prefix, bool strict,
+ * to plans. name: the schema's, for messages. strict: unknown keys are errors. */
+bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool strict,
                         Ipc__ExtractSchema *msg, json_t *plans, struct sup_fail *f);
+/* Texts with one schema for all: what an older route's request comes down to. obj is borrowed. */
+bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const char *name,
+                       const struct sup_extract_opts *opts, struct sup_fail *f);
+void sup_extract_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);
+void sup_extract_finish(struct sup_call *c);
+void sup_extract_deinit(struct sup_call *c);
 /* A part's findings into the entries of its inputs. false: *f. */
 bool sup_extract_found(struct sup_extract *e, struct sup_extract_part *part,
                        const Ipc__Extracted *w, struct sup_fail *f);

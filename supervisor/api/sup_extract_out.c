@@ -180,19 +180,25 @@ static void put_score(struct sup_json *o, float score)
     sup_json_f32(o, score);
 }
 
+static void put_entity(struct telling *t, uint32_t i)
+{
+    const struct entity *x = &t->ents[i];
+
+    sup_json_fmt(t->o, "{\"id\":\"e%u\",\"local_id\":\"e%u\",\"label\":", i, i);
+    sup_json_quoted(t->o, x->label);
+    sup_json_str(t->o, ",\"text\":");
+    put_text(t->o, x->span->text);
+    put_place(t->o, x->span);
+    put_score(t->o, x->span->score);
+    sup_json_str(t->o, "}");
+}
+
 static void put_entities(struct telling *t)
 {
     sup_json_str(t->o, ",\"entities\":[");
     for (uint32_t i = 0; i < t->n_ents; i++) {
-        const struct entity *x = &t->ents[i];
-
-        sup_json_fmt(t->o, "%s{\"id\":\"e%u\",\"local_id\":\"e%u\",\"label\":", i ? "," : "", i, i);
-        sup_json_quoted(t->o, x->label);
-        sup_json_str(t->o, ",\"text\":");
-        put_text(t->o, x->span->text);
-        put_place(t->o, x->span);
-        put_score(t->o, x->span->score);
-        sup_json_str(t->o, "}");
+        sup_json_str(t->o, i ? "," : "");
+        put_entity(t, i);
     }
     sup_json_str(t->o, "]");
 }
@@ -214,6 +220,33 @@ static void put_relations(struct telling *t)
         sup_json_str(t->o, "}");
     }
     sup_json_str(t->o, "]");
+}
+
+/* The ends themselves, as /ai/v1/recognize has them. */
+static void put_pairs(struct telling *t)
+{
+    sup_json_str(t->o, ",\"relations\":[");
+    for (uint32_t i = 0; i < t->n_rels; i++) {
+        sup_json_str(t->o, i ? ",{\"label\":" : "{\"label\":");
+        sup_json_quoted(t->o, t->rels[i].type);
+        sup_json_str(t->o, ",\"head\":");
+        put_entity(t, t->rels[i].source);
+        sup_json_str(t->o, ",\"tail\":");
+        put_entity(t, t->rels[i].target);
+        put_score(t->o, t->rels[i].score);
+        sup_json_str(t->o, "}");
+    }
+    sup_json_str(t->o, "]");
+}
+
+static int best_class(const void *a, const void *b)
+{
+    const Ipc__ExtractedClass *x = *(Ipc__ExtractedClass *const *)a,
+                              *y = *(Ipc__ExtractedClass *const *)b;
+
+    if (x->score != y->score)
+        return x->score < y->score ? 1 : -1;
+    return (x->label > y->label) - (x->label < y->label);
 }
 
 static void put_classes(struct telling *t)
@@ -351,6 +384,26 @@ static bool item_ok(const Ipc__ExtractedItem *w, const json_t *plan)
 
 /* -------------------------------------------------------------------- whole */
 
+static void put_item(enum sup_extract_form form, struct telling *t)
+{
+    if (form == SUP_EXTRACT_CLASSIFY) {
+        qsort(t->item->classes, t->item->n_classes, sizeof(*t->item->classes), best_class);
+        sup_json_str(t->o, ",\"object\":\"classification\"");
+        put_classes(t);
+        return;
+    }
+    if (form == SUP_EXTRACT_RECOGNIZE) {
+        sup_json_str(t->o, ",\"object\":\"recognition\"");
+        put_entities(t);
+        put_pairs(t);
+        return;
+    }
+    put_entities(t);
+    put_relations(t);
+    put_classes(t);
+    put_structures(t);
+}
+
 static bool tell(struct sup_extract *e, uint32_t at, const Ipc__ExtractedItem *w,
                  struct sup_fail *f)
 {
@@ -371,10 +424,7 @@ static bool tell(struct sup_extract *e, uint32_t at, const Ipc__ExtractedItem *w
             sup_json_str(t.o, ",\"id\":");
             sup_json_quoted(t.o, json_string_value(in->id));
         }
-        put_entities(&t);
-        put_relations(&t);
-        put_classes(&t);
-        put_structures(&t);
+        put_item(e->form, &t);
         sup_json_str(t.o, "}");
         e->n_tokens += w->n_tokens;
     } else {
@@ -415,7 +465,8 @@ void sup_extract_answer(struct sup_extract *e)
     struct sup_json *o = &e->out;
     bool first = true;
 
-    sup_json_str(o, "{\"object\":\"extraction\",\"data\":[");
+    sup_json_fmt(o, "{\"object\":\"%s\",\"data\":[",
+                 e->form == SUP_EXTRACT_ALL ? "extraction" : "list");
     for (uint32_t i = 0; i < e->n_inputs; i++) {
         if (e->inputs[i].out.failed)
             o->failed = true;

@@ -16,6 +16,7 @@
 #include "sup_endpoints.h"
 #include "sup_front.h"
 #include "sup_http.h"
+#include "sup_pieces.h"
 
 #define DOCS_WANT "an array of strings or arrays of text parts"
 #define TOP_MAX 2147483647
@@ -23,7 +24,7 @@
 
 /* What ours and its multimodal sister share. */
 #define OUR_FIELDS(X)                                                         \
-    X(OUR_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")           \
+    X(OUR_QUERY, "query", ANY, true, 0, 0, 0, "a string")                     \
     X(OUR_DOCUMENTS, "documents", ANY, false, 0, 0, 0, DOCS_WANT)             \
     X(OUR_PROMPTS, "prompts", ANY, false, 0, 0, 0, DOCS_WANT)                 \
     X(OUR_TOP_N, "top_n", INT, false, 1, TOP_MAX, 0, NULL)                    \
@@ -36,7 +37,7 @@
     X(OUR_IDENTITY, "model_identity", ANY, false, 0, 0, 0, SUP_IDENTITY_WANT)
 
 #define RESULTS_FIELDS(X)                                                    \
-    X(RES_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")          \
+    X(RES_QUERY, "query", ANY, true, 0, 0, 0, "a string")                    \
     X(RES_DOCUMENTS, "documents", ANY, true, 0, 0, 0,                        \
       "a non-empty array of strings or objects with \"text\"")               \
     X(RES_TOP_N, "top_n", INT, false, 1, TOP_MAX, 0, NULL)                   \
@@ -47,12 +48,12 @@
     X(RES_RETURN_EMBEDDINGS, "return_embeddings", REFUSE, false, 0, 0, 0,    \
       "ask /v1/embeddings for vectors")
 
-#define TEI_FIELDS(X)                                                                   \
-    X(TEI_QUERY, "query", ANY, true, 0, 0, 0, "a non-empty string")                     \
-    X(TEI_TEXTS, "texts", ANY, true, 0, 0, 0, "a non-empty array of non-empty strings") \
-    X(TEI_RAW, "raw_scores", BOOL, false, 0, 1, 0, NULL)                                \
-    X(TEI_RETURN, "return_text", BOOL, false, 0, 1, 0, NULL)                            \
-    X(TEI_TRUNCATE, "truncate", BOOL, false, 0, 1, 0, NULL)                             \
+#define TEI_FIELDS(X)                                                         \
+    X(TEI_QUERY, "query", ANY, true, 0, 0, 0, "a string")                     \
+    X(TEI_TEXTS, "texts", ANY, true, 0, 0, 0, "a non-empty array of strings") \
+    X(TEI_RAW, "raw_scores", BOOL, false, 0, 1, 0, NULL)                      \
+    X(TEI_RETURN, "return_text", BOOL, false, 0, 1, 0, NULL)                  \
+    X(TEI_TRUNCATE, "truncate", BOOL, false, 0, 1, 0, NULL)                   \
     X(TEI_DIRECTION, "truncation_direction", ENUM, false, 0, 0, 0, "Right|right")
 
 enum { OUR_FIELDS(SUP_FIELD_ID) OUR_N };
@@ -73,13 +74,31 @@ static bool one_document(struct sup_rerank *r, json_t *doc, const char *name,
     char field[64];
 
     if (!r->doc_key)
-        return sup_content_text(&r->call, doc, name, SUP_E_MODEL_NOT_SUPPORTED, out, f);
+        return sup_content_text(&r->call, doc, name, SUP_E_MODEL_NOT_SUPPORTED, true, out, f);
     snprintf(field, sizeof(field), "%s.%s", name, r->doc_key);
     if (json_is_object(doc))
         return sup_content_text(&r->call, json_object_get(doc, r->doc_key), field,
-                                SUP_E_MODEL_NOT_SUPPORTED, out, f);
+                                SUP_E_MODEL_NOT_SUPPORTED, true, out, f);
     sup_field_bad(f, name, doc, "an object {\"id\"?, \"content\"}");
     return false;
+}
+
+/* What the front cannot count in the model's tokens it counts in words. false: no memory. */
+static bool cut_document(const struct sup_rerank *r, ProtobufCBinaryData *doc)
+{
+    const struct sup_cutting how = {.target = r->doc_tokens, .max = 1, .separator = ""};
+    struct sup_piece piece;
+    uint64_t n_tokens;
+    uint32_t n;
+    bool cut;
+
+    if (r->doc_tokens == 0 || r->doc_tokens > SUP_PIECE_TOKENS_MAX || doc->len <= r->doc_tokens)
+        return true;
+    if (!sup_pieces((const char *)doc->data, doc->len, &how, &piece, &n, &cut, &n_tokens))
+        return false;
+    if (cut)
+        doc->len = piece.to;
+    return true;
 }
 
 static bool documents(struct sup_rerank *r, json_t *list, const char *field, Ipc__Rerank *q,
@@ -107,6 +126,8 @@ static bool documents(struct sup_rerank *r, json_t *list, const char *field, Ipc
     for (uint32_t i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%s[%u]", field, i);
         if (one_document(r, json_array_get(list, i), name, &q->documents[r->n_sent], f)) {
+            if (!cut_document(r, &q->documents[r->n_sent]))
+                return sup_fail_no_memory(f);
             r->at[r->n_sent++] = i;
         } else if (r->per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
             sup_item_error(&r->errors, i, f, "parse");
@@ -127,7 +148,8 @@ static bool submit(struct sup_rerank *r, json_t *query, json_t *docs, const char
 {
     Ipc__Frame frame = IPC__FRAME__INIT;
 
-    if (!sup_content_text(&r->call, query, "query", SUP_E_MODEL_NOT_SUPPORTED, &q->query, f) ||
+    if (!sup_content_text(&r->call, query, "query", SUP_E_MODEL_NOT_SUPPORTED, true, &q->query,
+                          f) ||
         !documents(r, docs, field, q, f))
         return false;
     if (r->logits && r->call.known && !r->call.can_rerank) {
@@ -254,13 +276,7 @@ static bool start_results(struct sup_call *c, const struct sup_val *v, struct su
     r->with_texts = v[RES_RETURN].b;
     /* these services cut what is too long, where the others refuse it */
     q.truncate = v[RES_TRUNCATION].b;
-    if (v[RES_MAX_TOKENS].set && c->known && c->ctx_tokens && v[RES_MAX_TOKENS].i < c->ctx_tokens) {
-        sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "max_tokens_per_doc",
-                     "field 'max_tokens_per_doc': pairs are cut at the model's own %u tokens, "
-                     "expected no less",
-                     c->ctx_tokens);
-        return false;
-    }
+    r->doc_tokens = (uint32_t)v[RES_MAX_TOKENS].i;
     return submit(r, v[RES_QUERY].j, v[RES_DOCUMENTS].j, "documents", &q, f);
 }
 

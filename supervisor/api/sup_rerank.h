@@ -20,7 +20,8 @@ struct sup_rerank {
     struct sup_call call;
     enum sup_rerank_form form;
     bool per_item, raw, logits, with_texts, numeric;
-    uint32_t top_n; /* 0 = all */
+    uint32_t top_n;      /* 0 = all */
+    uint32_t doc_tokens; /* a document is cut behind so many, as sup_pieces.h counts; 0 = not */
     char identity[64 + 1];
     uint32_t n_docs, n_sent;
     uint32_t *at; /* [n_sent] index in the request */

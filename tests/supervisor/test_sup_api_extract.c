@@ -189,7 +189,7 @@ static void test_refusals_say_what_was_expected(void **state)
          "'inputs': got an empty"},
         {"\"inputs\":[\"a\"],\"schema\":{\"entities\":[\"a\"]}", "INVALID_REQUEST",
          "'inputs[0]': got"},
-        {"\"inputs\":[{\"content\":\"a\"},{\"content\":\"\"}],\"schema\":{\"entities\":[\"a\"]}",
+        {"\"inputs\":[{\"content\":\"a\"},{\"content\":7}],\"schema\":{\"entities\":[\"a\"]}",
          "INVALID_REQUEST", "\"input_index\":1"},
         {"\"inputs\":[{\"content\":[{\"type\":\"image_url\",\"image_url\":\"data:\"}]}],\"schema\":"
          "{"
@@ -364,7 +364,7 @@ static void test_ends_of_relations_are_entities(void **state)
     assert_string_equal(fake_answer(),
                         "{\"object\":\"extraction\",\"data\":[{\"index\":0,\"entities\":[" ADA
                         "," ACME ",{\"id\":\"e2\",\"local_id\":\"e2\",\"label\":\"person\","
-                                 "\"text\":\"works\",\"start\":4,\"end\":"
+                        "\"text\":\"works\",\"start\":4,\"end\":"
                         "9,\"score\":0.5}],\"relations\":[" ADA_ACME(
                             "0.5") ",{\"type\":\"works_for\",\"source\":{"
                                    "\"entity_index\":2,\"id\":\"e2\"},\"target\":{\"entity_index\":"
@@ -454,9 +454,9 @@ static void test_inputs_of_several_tasks_come_in_order(void **state)
     item.n_tokens = 7;
     asked("\"schema_version\":2,\"error_policy\":\"per_item\",\"inputs\":[{\"content\":\"a\","
           "\"id\":\"A\"},"
-          "{\"content\":\"\"},{\"content\":\"c\",\"options\":{\"flat_ner\":false}},{\"content\":"
+          "{\"content\":7},{\"content\":\"c\",\"options\":{\"flat_ner\":false}},{\"content\":"
           "\"d\"},{"
-          "\"content\":\"\",\"options\":{\"threshold\":0.9}}],\"schema\":{\"entities\":[\"x\"]}");
+          "\"content\":7,\"options\":{\"threshold\":0.9}}],\"schema\":{\"entities\":[\"x\"]}");
     assert_int_equal(T.fleet.n_tickets, 2);
     play(1, items, 1, NULL, 0);
     e.code = RC_TOO_LARGE;
@@ -473,9 +473,61 @@ static void test_inputs_of_several_tasks_come_in_order(void **state)
     assert_has("{\"index\":4,\"code\":\"INVALID_REQUEST\"");
     assert_has("{\"index\":3,\"code\":\"CONTENT_TOO_LARGE\",\"message\":\"too long\"");
     assert_has("\"summary\":{\"total\":5,\"succeeded\":2,\"failed\":3}}");
-    post("\"error_policy\":\"per_item\",\"inputs\":[{\"content\":\"\"}],\"schema\":{\"entities\":["
+    post("\"error_policy\":\"per_item\",\"inputs\":[{\"content\":7}],\"schema\":{\"entities\":["
          "\"x\"]}");
     assert_has("\"data\":[],\"model\":\"gliner\"");
+}
+
+static const Ipc__Extract *older(const char *path, const char *rest)
+{
+    unsigned n = T.fleet.n_tickets;
+    char body[1024];
+
+    fake_req_reset();
+    snprintf(body, sizeof(body), "{\"model\":\"gliner\",%s}", rest);
+    fake_post(path, body);
+    return T.fleet.n_tickets > n ? fake_ticket(n)->frame->extract : NULL;
+}
+
+static void test_older_words(void **state)
+{
+    const Ipc__ExtractSpan ends[][2] = {{span("Ada", 0.5f, 0, 3), span("Acme", 0.25f, 13, 17)}};
+    Ipc__ExtractedClass c[2] = {IPC__EXTRACTED_CLASS__INIT, IPC__EXTRACTED_CLASS__INIT},
+                        *pc[2] = {&c[0], &c[1]};
+    Ipc__ExtractedItem item = IPC__EXTRACTED_ITEM__INIT, *items = &item;
+    const Ipc__Extract *q =
+        older("/ai/v1/recognize", "\"texts\":[\"Ada works at Acme\"],\"labels\":[\"person\","
+                                  "\"organization\"],\"relation_labels\":[\"works_for\"]");
+
+    assert_true(is(q->inputs[0], "Ada works at Acme") && q->threshold == 0.3f && q->flat);
+    assert_int_equal(q->schemas[0]->n_relations, 1);
+    play_relations(0, 2, ends, 1);
+    assert_has(
+        "{\"object\":\"list\",\"data\":[{\"index\":0,\"object\":\"recognition\",\"entities\":[" ADA
+        "," ACME "],\"relations\":[{\"label\":\"works_for\",\"head\":" ADA ",\"tail\":" ACME
+        ",\"score\":0.25}]}],\"model\":\"gliner\"");
+    q = older("/ai/v1/classify", "\"texts\":[\"t\"],\"labels\":[\"a\",\"b\"]");
+    assert_true(q->schemas[0]->classes[0]->multi_label &&
+                q->schemas[0]->classes[0]->activation == 2 &&
+                q->schemas[0]->classes[0]->threshold == 0);
+    c[0].score = 0.25f;
+    c[1].score = 0.75f;
+    c[1].label = 1;
+    item.classes = pc;
+    item.n_classes = 2;
+    play(1, &items, 1, NULL, 0);
+    assert_has(
+        "\"object\":\"classification\",\"classifications\":[{\"name\":\"label\",\"label\":\"b\","
+        "\"score\":0.75},{\"name\":\"label\",\"label\":\"a\",\"score\":0.25}]}]");
+    q = older("/ai/v1/classify", "\"texts\":[\"t\"],\"labels\":[\"a\"],\"multi_label\":true");
+    assert_int_equal(q->schemas[0]->classes[0]->activation, 1);
+    fake_fail(2, RC_BUSY, "full", 0);
+    assert_null(older("/ai/v1/classify", "\"texts\":[],\"labels\":[\"a\"]"));
+    assert_has("'texts': got an empty array");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",7],\"labels\":[\"a\"]"));
+    assert_has("\"input_index\":1");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"]"));
+    assert_has("nothing to find");
 }
 
 static void test_an_answer_of_another_shape_is_an_error(void **state)
@@ -531,6 +583,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_classes_and_structures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_of_several_tasks_come_in_order, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_older_words, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_answer_of_another_shape_is_an_error, setup,
                                         teardown),
     };

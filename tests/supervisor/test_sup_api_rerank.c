@@ -179,7 +179,7 @@ static void test_per_item(void **state)
     w.errors = &pie;
     w.n_errors = 1;
     asked(OURS, "\"model\":\"ranker\",\"error_policy\":\"per_item\",\"query\":\"q\",\"documents\":["
-                "\"a\",\"\",\"c\",\"d\"]");
+                "\"a\",null,\"c\",\"d\"]");
     play(&w);
     assert_has(
         "\"index\":0,\"score\":0.25},{\"object\":\"rerank.score\",\"index\":3,\"score\":0.5}]");
@@ -188,7 +188,7 @@ static void test_per_item(void **state)
                "\"text_inference\",\"retryable\":false,\"status\":413,\"n_tokens\":600,\"limit\":"
                "512}],\"summary\":{\"total\":4,\"succeeded\":2,\"failed\":2}}");
     post(OURS, "\"model\":\"ranker\",\"error_policy\":\"per_item\",\"query\":\"q\",\"documents\":["
-               "\"\"]");
+               "7]");
     assert_has("\"data\":[]");
     assert_has("\"failed\":1}");
     asked(OURS, "\"model\":\"ranker\"," THREE); /* errors that were not asked for */
@@ -254,6 +254,12 @@ static void test_results_of_cohere_and_jina(void **state)
     play_pairs(3);
     assert_has("\"version\":\"2\"");
     assert_has("\"results\":[{\"index\":1,\"relevance_score\":0.75},{\"index\":2,");
+    q = asked("/v2/rerank",
+              "\"model\":\"ranker\",\"query\":\"q\",\"max_tokens_per_doc\":2,\"documents\":"
+              "[\"one two three\",\"one  two \",\"a\",\"\"]");
+    assert_true(is(q->documents[0], "one two") && is(q->documents[1], "one  two "));
+    assert_true(is(q->documents[2], "a") && q->documents[3].len == 0);
+    fake_fail(2, RC_BUSY, "full", 0);
     post("/v2/rerank", "\"model\":\"nothing\"," THREE);
     assert_int_equal(T.req.status, 404);
     assert_has("{\"error\":\"MODEL_NOT_FOUND\",\"message\":\"model");
@@ -299,14 +305,14 @@ static void test_refusals_say_what_was_expected(void **state)
         const char *path, *rest, *code, *says;
     } rows[] = {
         {OURS, "\"model\":\"ranker\",\"documents\":[\"a\"]", "INVALID_REQUEST", "'query': missing"},
-        {OURS, "\"model\":\"ranker\",\"query\":\"\",\"documents\":[\"a\"]", "INVALID_REQUEST",
-         "'query': got an empty string"},
+        {OURS, "\"model\":\"ranker\",\"query\":7,\"documents\":[\"a\"]", "INVALID_REQUEST",
+         "'query': got 7"},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\"", "INVALID_REQUEST", "'documents': missing"},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[],\"prompts\":[]",
          "INVALID_REQUEST", "got both"},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":\"a\"", "INVALID_REQUEST",
          "'documents': got \\\"a\\\""},
-        {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[\"a\",\"\"]", "INVALID_REQUEST",
+        {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[\"a\",null]", "INVALID_REQUEST",
          "\"input_index\":1"},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[7]", "INVALID_REQUEST",
          "'documents[0]': got 7"},
@@ -345,8 +351,6 @@ static void test_refusals_say_what_was_expected(void **state)
          "MODEL_NOT_SUPPORTED", "'documents[0].content[0]'"},
         {"/v2/rerank", "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[]", "INVALID_REQUEST",
          "a non-empty array"},
-        {"/v2/rerank", "\"model\":\"ranker\",\"max_tokens_per_doc\":100," THREE,
-         "UNSUPPORTED_FEATURE", "512 tokens"},
         {"/v1/rerank", "\"model\":\"ranker\",\"rank_fields\":[\"title\"]," THREE,
          "UNSUPPORTED_FEATURE", "rank_fields"},
         {"/v1/rerank", "\"model\":\"ranker\",\"return_embeddings\":true," THREE,
