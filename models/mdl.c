@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert,   &mdl_eg2,    &mdl_deberta,        NULL};
+static const struct mdl_family *const families[] = {&mdl_gemma3,  &mdl_gemma4,  &mdl_gemma4_drafter,
+                                                    &mdl_bert,    &mdl_eg1,     &mdl_eg2,
+                                                    &mdl_deberta, &mdl_gliner2, NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -536,6 +537,18 @@ enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
     if (vectors && m->info.token_dim == 0)
         return cannot(m, "give a vector for each token", err);
     return mdl_passes_run(m, n_seqs, ids, offsets, NULL, 0, out, weights, vectors, err);
+}
+
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err)
+{
+    return m->fam->extract ? mdl_passes_extract(m, n, in, out, err)
+                           : cannot(m, "extract by schema", err);
+}
+
+uint32_t mdl_extract_rows(const struct mdl *m)
+{
+    return m->passes.max_rows;
 }
 
 uint32_t mdl_encode_dim(const struct mdl *m)

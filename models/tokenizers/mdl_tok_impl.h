@@ -142,16 +142,25 @@ enum tok_pre_kind {
     TOK_PRE_WORDS,     /* "\\w+|[^\\w\\s]+" */
     TOK_PRE_PUNCT,     /* each punctuation character */
     TOK_PRE_METASPACE, /* spaces become pat; it may be put in front */
+    TOK_PRE_REGEX,     /* Split by a known expression */
+    TOK_PRE_BYTES,     /* ByteLevel: a printable character for each byte */
 };
 /* What becomes of the matches of a pattern. */
 enum tok_behavior { TOK_ISOLATED, TOK_REMOVED, TOK_CONTIGUOUS, TOK_PREV, TOK_NEXT };
+/* The expressions of mdl_tok_regex.c. */
+enum tok_regex { TOK_RE_GPT2, TOK_RE_NUMBERS3, TOK_RE_NUMBERS1, TOK_RE_CLIP, TOK_RE_CLIP_BARE };
+bool tok_regex_known(const char *text, enum tok_regex *out);
+struct tok_run;
+/* End of the match at i of s[0, n); i when there is none there. */
+size_t tok_regex_match(enum tok_regex regex, const char *s, size_t i, size_t n, struct tok_run *r);
 enum tok_prepend { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
 struct tok_pre {
     enum tok_pre_kind kind;
     enum tok_behavior behavior;
     enum tok_prepend prepend;
     bool invert; /* what does not match is the match */
-    bool split;  /* METASPACE: before each pat */
+    bool split;  /* METASPACE: before each pat; BYTES: by regex */
+    enum tok_regex regex;
     char pat[TOK_MAX_STR];
     uint32_t n_pat;
 };
@@ -216,13 +225,16 @@ struct tok_bpe {
     uint64_t *pairs; /* Bloom bits of neighbours inside any piece */
     int32_t unk;
     bool byte_fallback, all_bytes, fuse_unk;
+    bool ignore_merges;       /* a word that is a piece is taken as it is */
+    char suffix[TOK_MAX_STR]; /* belongs to the last character of a word */
+    uint32_t n_suffix;
     bool cut; /* cutting between strangers is exact */
 };
 
 struct tok_wordpiece {
     int32_t unk;
-    char prefix[TOK_MAX_STR];
-    uint32_t n_prefix, max_chars;
+    char start[TOK_MAX_STR], prefix[TOK_MAX_STR]; /* of the first piece of a word, of others */
+    uint32_t n_start, n_prefix, max_chars;
 };
 
 /* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
@@ -261,9 +273,11 @@ struct mdl_tok {
     struct tok_part single[2]; /* around one text */
     struct tok_part pair[3];   /* around and between two */
     bool has_pair;
+    bool trim, trim_prefix; /* offsets without white space; but for a space that was put in front */
     int32_t bos, eos;
     /* decoding: text of each id behind another token, and as the first one */
     bool dec_bytes, dec_wordpiece, dec_cleanup, dec_metaspace;
+    bool dec_lossy; /* spellings are bytes of UTF-8, what is none becomes U+FFFD */
     bool dec_first; /* the first token is spelled otherwise */
     char dec_from[TOK_MAX_STR], dec_to[TOK_MAX_STR];
     uint32_t n_dec_from, n_dec_to;
@@ -283,11 +297,12 @@ struct tok_run {
     const struct mdl_tok *t;
     const struct mdl_tok_flags *flags;
     struct mdl_ids *out;
-    size_t base; /* ids in *out before this call */
+    size_t base;  /* ids in *out before this call */
+    size_t start; /* and before the text's own */
     struct rc_err *err;
-    bool src;                           /* keep track of places in the input */
-    struct tok_text a, b;               /* buffers of the current stretch */
-    struct tok_text pre[TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
+    bool src;                               /* keep track of places in the input */
+    struct tok_text a, b;                   /* buffers of the current stretch */
+    struct tok_text pre[2 * TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
     const struct tok_text *cur;
     struct tok_step *path; /* Unigram: the best way to each place */
     size_t cap_path;
@@ -338,6 +353,11 @@ enum rc tok_spell_build(struct mdl_tok *t, struct rc_err *err);
 struct mdl_tok *tok_alloc(void);
 
 /* ---------------------------------------------------------------- unicode */
+
+/* The printable character that stands for byte b in byte-level pieces, as UTF-8. */
+size_t tok_byte_char(char *out, uint8_t b);
+/* And back; -1 for a character that stands for none. */
+int tok_char_byte(uint32_t cp);
 
 /* Length of the valid UTF-8 character at s (n > 0 bytes left) and its code
  * point; 0 when it is none. */

@@ -83,6 +83,12 @@ static void trie_fill(struct tok_unigram *u, const struct word *w, uint32_t n_wo
     u->n_nodes = n;
 }
 
+/* Bytes and filling of a GGUF are no pieces of text. */
+static bool reachable(const struct mdl_tok *t, uint32_t id)
+{
+    return (t->vocab.flags[id] & (TOK_NO_JOIN | TOK_SPECIAL)) != TOK_NO_JOIN;
+}
+
 static enum rc trie_build(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
 {
     struct tok_unigram *u = &t->uni;
@@ -95,7 +101,7 @@ static enum rc trie_build(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
         uint32_t len;
         const char *s = tok_vocab_at(&t->vocab, id, &len);
         /* of two pieces with one spelling the later id counts */
-        if (len && tok_vocab_find(&t->vocab, s, len) == (int32_t)id)
+        if (len && reachable(t, id) && tok_vocab_find(&t->vocab, s, len) == (int32_t)id)
             w[n_words++] = (struct word){s, len, id};
     }
     if (w && n_words)
@@ -126,7 +132,7 @@ enum rc tok_unigram_init(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
     char name[8];
 
     for (uint32_t id = 0; id < n_ids; id++)
-        if (u->scores[id] < min)
+        if (reachable(t, id) && u->scores[id] < min)
             min = u->scores[id];
     u->n_pieces = n_ids;
     u->unk_score = min - UNK_PENALTY;

@@ -1,9 +1,8 @@
 /* mdl_tok_wordpiece.c - greedy longest prefixes of one word.
  *
- * Continuations carry a prefix ("##"). A word of too many characters, or one
- * that cannot be covered, is one unknown token as a whole (encoders.md 2.5).
- * Work per word is at most its length times the longest piece.
- * Tests: tests/models/test_mdl_tok*.c
+ * Continuations carry a prefix ("##"), or first pieces do (GGUF). A word of too many characters, or
+ * one that cannot be covered, is one unknown token as a whole (encoders.md 2.5). Work per word is
+ * at most its length times the longest piece. Tests: tests/models/test_mdl_tok*.c
  */
 #include "mdl_tok_impl.h"
 
@@ -21,13 +20,13 @@ static size_t longest_piece(const struct mdl_tok *t, const char *s, size_t n, bo
                             int32_t *id)
 {
     char buf[TOK_MAX_STR + MDL_PIECE_MAX];
-    size_t skip = inside ? t->wp.n_prefix : 0, max = t->vocab.longest;
+    size_t skip = inside ? t->wp.n_prefix : t->wp.n_start, max = t->vocab.longest;
 
     if (max <= skip)
         return 0;
     if (n > max - skip)
         n = max - skip;
-    memcpy(buf, t->wp.prefix, skip);
+    memcpy(buf, inside ? t->wp.prefix : t->wp.start, skip);
     memcpy(buf + skip, s, n);
     for (; n > 0; n--) {
         if (((unsigned char)s[n] & 0xC0) == 0x80)

@@ -105,7 +105,10 @@ static void what_is_not_run_is_refused_by_name(void **state)
          "\"Sequence\","
          "\"normalizers\":[]}]}]}]}]}",
          RC_FORMAT, "nested too deeply"},
-        {"pre_tokenizer", "{\"type\":\"ByteLevel\"}", RC_UNSUPPORTED, "pre_tokenizer 'ByteLevel'"},
+        {"pre_tokenizer", "{\"type\":\"Digits\"}", RC_UNSUPPORTED, "pre_tokenizer 'Digits'"},
+        {"pre_tokenizer",
+         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a|b\"},\"behavior\":\"Isolated\"}",
+         RC_UNSUPPORTED, "Split pattern 'a|b'"},
         {"pre_tokenizer",
          "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Alone\"}",
          RC_UNSUPPORTED, "'Alone'"},
@@ -159,10 +162,23 @@ static void what_is_not_run_is_refused_by_name(void **state)
         {"model", "{\"type\":\"BPE\",\"vocab\":{},\"merges\":{}}", RC_FORMAT, "merges"},
         {"model", "{\"type\":\"BPE\",\"dropout\":0.1,\"vocab\":{},\"merges\":[]}", RC_UNSUPPORTED,
          "dropout"},
-        {"model", "{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{},\"merges\":[]}",
-         RC_UNSUPPORTED, "end_of_word_suffix"},
-        {"model", "{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{},\"merges\":[]}",
-         RC_UNSUPPORTED, "ignore_merges"},
+        {"model",
+         "{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"byte_fallback\":true,\"vocab\":{},"
+         "\"merges\":[]}",
+         RC_UNSUPPORTED, "beside end_of_word_suffix"},
+        {"model",
+         "{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\",\"vocab\":{},\"merges\":[]}",
+         RC_UNSUPPORTED, "continuing_subword_prefix"},
+        {"post_processor", "{\"type\":\"Sequence\"}", RC_FORMAT, "without 'processors'"},
+        {"post_processor",
+         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],"
+         "\"sep\":"
+         "[\"b\",2]},{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],\"sep\":[\"b\",2]}]}",
+         RC_UNSUPPORTED, "behind a template"},
+        {"post_processor",
+         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]"
+         "}",
+         RC_UNSUPPORTED, "trimmed twice"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
