@@ -233,4 +233,5 @@ OP(rope2d)
 OP(unfold)
 OP(conv1d)
 OP(attention_local)
+OP(attention_rel)
 #undef OP

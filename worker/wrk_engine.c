@@ -60,6 +60,7 @@ static void task_free(struct wrk_engine *e, struct wrk_task *t)
     wrk_gen_deinit(&t->gen);
     wrk_embed_free(e, &t->embed);
     wrk_decide_free(e, t);
+    wrk_rerank_free(t);
     free(t);
 }
 
@@ -126,6 +127,8 @@ static uint64_t deadline_of(const Ipc__Frame *f)
     return f->body_case == IPC__FRAME__BODY_GENERATE ? f->generate->deadline_us
            : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
            : f->body_case == IPC__FRAME__BODY_DECIDE ? f->decide->deadline_us
+           : f->body_case == IPC__FRAME__BODY_RERANK ? f->rerank->deadline_us
+           : f->body_case == IPC__FRAME__BODY_CHUNK  ? f->chunk->deadline_us
                                                      : 0;
 }
 
@@ -201,6 +204,13 @@ void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes)
         wrk_radix_set_budget(&e->radix, bytes);
 }
 
+uint64_t wrk_engine_bytes(const struct wrk_engine *e)
+{
+    uint64_t row = (e->info->can_sparse ? 1 : 0) + (uint64_t)e->info->token_dim;
+
+    return (e->info->can_embed ? WRK_PROTOS_BYTES : 0) + e->embed_rows * row * sizeof(float);
+}
+
 bool wrk_engine_busy(const struct wrk_engine *e)
 {
     return e->tasks != NULL;
@@ -211,7 +221,9 @@ bool wrk_engine_busy(const struct wrk_engine *e)
 static const char *phase_of(const struct wrk_task *t)
 {
     if (t->kind != IPC__FRAME__BODY_GENERATE)
-        return t->prepared ? "while it was running: embedding" : "while it was queued";
+        return !t->prepared                         ? "while it was queued"
+               : t->kind == IPC__FRAME__BODY_RERANK ? "while it was running: scoring"
+                                                    : "while it was running: embedding";
     return t->gen.start_us == 0   ? "while it was queued"
            : t->gen.first_us == 0 ? "while it was running: reading the prompt"
                                   : "while it was running: generating";
@@ -289,6 +301,8 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     if (t->kind == IPC__FRAME__BODY_EMBED)
         return t->prepared ? wrk_embed_media_prepare(e, t, why)
                            : wrk_embed_prepare(e, t, budget, why);
+    if (t->kind == IPC__FRAME__BODY_RERANK)
+        return wrk_embed_prepare(e, t, budget, why);
     if (t->kind == IPC__FRAME__BODY_DECIDE)
         return wrk_decide_prepare(e, t, budget, why);
     *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;

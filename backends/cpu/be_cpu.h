@@ -127,7 +127,34 @@ struct be_cpu_attn {
     float *part;
     size_t ld_part;
     uint32_t key0, key1;
+    struct be_cpu_rel *rel; /* disentangled positions, or NULL */
 };
+
+/* Relative positions of a call of be_attention_rel, as one thread sees them. */
+struct be_cpu_rel {
+    const float *rk, *rq; /* rows of ld, either NULL */
+    size_t ld;
+    const int32_t *rel; /* of i - j + reach */
+    uint32_t reach;
+    uint32_t longest; /* rows of the longest sequence */
+    uint32_t n_cols;  /* runs of equal rel as far as that reaches */
+    uint32_t rows;    /* of an item, at most */
+    /* what the AVX2 kernel keeps from item to item of one head */
+    uint32_t head; /* UINT32_MAX: nothing yet */
+    int32_t *by_key, *by_row;
+    float *tk, *tq, *p, *t;
+};
+
+/* Floats of scratch that an item with r takes. */
+static inline size_t be_cpu_rel_floats(const struct be_cpu_rel *r, uint32_t dim)
+{
+    size_t wide = (dim + 15) / 16 * 16, rows = (r->rows + 7) / 8 * 8;
+
+    return BE_CPU_KEYS * (dim + wide) + rows * (BE_CPU_KEYS + wide + dim) + 16 /* the tile */
+           + 4 * ((size_t)r->longest + 32)                                     /* both maps */
+           + 2 * dim * ((r->n_cols + 7) / 8 * 8 + 16)                          /* both tables */
+           + 6 * 96 + BE_CPU_KEYS * (rows + 32);                               /* products */
+}
 
 /* Sums of one vector between two cuts: head_dim values, then maximum, then weights. */
 #define BE_CPU_PART_COLS(dim) ((size_t)(dim) + 8)
@@ -220,8 +247,13 @@ struct be_cpu_kern {
     void (*act)(const struct be_act_args *a, size_t i0, size_t i1);
     void (*glu)(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
     void (*attn_local)(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
+    /* spans that begin with words [i0, i1); a, b: rows of word 0 */
+    void (*spans)(const struct be_spans_args *s, const float *a, const float *b, const float *g,
+                  uint32_t i0, uint32_t i1);
     /* scratch: BE_CPU_SCRATCH bytes of the running thread */
     void (*attn)(const struct be_cpu_attn *a, void *scratch);
+    /* an item of be_attention_rel: a->rel is set, of the running thread */
+    void (*attn_rel)(const struct be_cpu_attn *a, void *scratch);
     /* merges n parts per vector, part k at part + k * PART_COLS; NULL = never cut */
     void (*attn_merge)(const struct be_cpu_attn *a, uint32_t n, void *scratch);
 };
@@ -333,6 +365,11 @@ enum rc be_cpu_unfold(struct be_ctx *, const struct be_unfold_args *, struct rc_
 enum rc be_cpu_conv1d(struct be_ctx *, const struct be_conv1d_args *, struct rc_err *);
 enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_args *,
                                struct rc_err *);
+/* be_cpu_spans.c */
+enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *);
+/* be_cpu_attn_rel.c */
+enum rc be_cpu_attention_rel(struct be_ctx *, const struct be_attention_rel_args *,
+                             struct rc_err *);
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);

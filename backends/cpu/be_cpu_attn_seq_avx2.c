@@ -324,6 +324,8 @@ static void run_tile(struct state *t)
         return;
     load_tile(t, b, e);
     tile_scores(t, gb, ge, b, e);
+    if (t->a->rel)
+        be_cpu_attn_rel_tile_avx2(t->a, t->t0, e, t->s);
     for (unsigned i = 0; i < t->n; i++)
         if (t->b[i] < t->e[i])
             t->f[i] = softmax_tile(t->s + i * BE_CPU_KEYS, t->b[i], t->e[i], &t->m[i], &t->l[i]);

@@ -15,6 +15,7 @@ float be_cpu_ref_dot(enum be_dtype t, const uint8_t *row, const struct be_cpu_ac
 float be_cpu_ref_gelu_tanh(float z);
 void be_cpu_ref_embed(const struct be_embed_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_ref_attn(const struct be_cpu_attn *a, void *scratch);
+void be_cpu_ref_attn_rel(const struct be_cpu_attn *a, void *scratch); /* be_cpu_attn_rel_ref.c */
 /* be_cpu_tower_ref.c */
 void be_cpu_ref_act(const struct be_act_args *a, size_t i0, size_t i1);
 void be_cpu_ref_glu(const struct be_glu_args *a, uint32_t r0, uint32_t r1);

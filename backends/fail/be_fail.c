@@ -207,6 +207,7 @@ OP(rope2d)
 OP(unfold)
 OP(conv1d)
 OP(attention_local)
+OP(attention_rel)
 #undef OP
 
 static enum rc sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
@@ -257,6 +258,7 @@ const struct be_ops be_fail_ops = {
     .unfold = unfold,
     .conv1d = conv1d,
     .attention_local = attention_local,
+    .attention_rel = attention_rel,
     .sample = sample,
     .kstats = kstats,
 };

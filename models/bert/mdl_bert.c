@@ -30,20 +30,6 @@ static const int32_t *positions(struct bert *b, const struct mdl_pass *p)
     return b->pos;
 }
 
-/* Of a pair, the second text's rows and the [SEP] behind it; all others are of type 0. */
-static const int32_t *row_types(struct bert *b, const struct mdl_pass *p)
-{
-    uint32_t s, r;
-    int32_t type;
-
-    for (s = 0; b->sep >= 0 && s < p->n_seqs; s++)
-        for (r = p->offsets[s], type = 0; r < p->offsets[s + 1]; r++) {
-            b->types[r] = type;
-            type |= p->ids[r] == b->sep;
-        }
-    return b->types;
-}
-
 static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, struct rc_err *err)
 {
     struct be_embed_args e = {
@@ -56,7 +42,9 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
         return rc;
     e.accumulate = true;
     e.table = b->type; /* the reference adds types before positions */
-    e.ids = row_types(b, p);
+    e.ids = b->types;
+    if (b->sep >= 0)
+        mdl_sbert_types(p, b->sep, b->types);
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
@@ -138,17 +126,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct bert *b = m->state;
 
-    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
-}
-
-enum rc mdl_bert_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
-{
-    if (dims == m->info.embed_dim)
-        return RC_OK;
-    return rc_fail_what(err, RC_INVALID, "dimensions",
-                        "dimensions %u: this model was not trained for shorter vectors, it only "
-                        "gives %u",
-                        dims, m->info.embed_dim);
+    return mdl_sbert_tokens(m, &b->st, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -181,5 +159,5 @@ const struct mdl_family mdl_bert = {
     .embed_tokens = embed_tokens,
     .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
-    .dims_check = mdl_bert_dims_check,
+    .dims_check = mdl_sbert_dims,
 };

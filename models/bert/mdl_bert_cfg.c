@@ -246,20 +246,13 @@ static enum rc find_heads(struct mdl *m, int root_fd, struct rc_err *err)
 static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *src,
                            struct rc_err *err)
 {
-    uint32_t limit = m->info.max_input_tokens;
     enum rc rc;
 
     if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
         (b->gguf && (rc = gguf_steps(m, b, err)) != RC_OK) ||
-        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK ||
-        (rc = find_heads(m, src->root_fd, err)) != RC_OK)
+        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK)
         return rc;
-    m->info.can_embed = true;
-    m->info.max_input_tokens = b->st.max_seq && b->st.max_seq < limit ? b->st.max_seq : limit;
-    if (b->st.default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 b->st.prompts[b->st.default_prompt].name);
-    return RC_OK;
+    return find_heads(m, src->root_fd, err);
 }
 
 /* Pairs in, one logit out: the files decide how many there are. */
@@ -269,9 +262,6 @@ static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
                        : b->roberta ? "classifier.out_proj.weight"
                                     : "classifier.weight";
     const struct mdl_tensor *t = mdl_file_find(m->file, name);
-    const struct mdl_tok_flags flags = {.add_special = true};
-    struct mdl_ids ids = {0};
-    enum rc rc;
 
     if (t && t->n_dims == 2 && t->dims[0] != 1)
         return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
@@ -281,16 +271,7 @@ static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
     m->info.can_rerank = true;
     if (b->roberta || b->n_types < 2)
         return RC_OK;
-    /* [SEP] is what the tokenizer puts behind a text */
-    rc = mdl_tok_encode(m->tok, "", 0, &flags, &ids, err);
-    if (rc == RC_OK && ids.n < 2)
-        rc = rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                          "tokenizer.json: an empty text has %zu tokens, expected [CLS] and [SEP]",
-                          ids.n);
-    if (rc == RC_OK)
-        b->sep = ids.ids[ids.n - 1];
-    mdl_ids_deinit(&ids);
-    return rc;
+    return mdl_sbert_sep(m, &b->sep, err);
 }
 
 static enum rc scores(const struct mdl *m, const struct bert *b, bool *out, struct rc_err *err)

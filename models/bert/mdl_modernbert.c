@@ -140,7 +140,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct modernbert *b = m->state;
 
-    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(m, &b->st, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"ModernBertModel", "ModernBertForMaskedLM",
@@ -163,5 +163,5 @@ const struct mdl_family mdl_modernbert = {
     .embed_tokens = embed_tokens,
     .pair_tokens = mdl_bert_pair_tokens,
     .encode = encode,
-    .dims_check = mdl_bert_dims_check,
+    .dims_check = mdl_sbert_dims,
 };

@@ -1,0 +1,255 @@
+/* mdl_deberta.c - the family deberta: DeBERTa-v2 and v3 as a cross-encoder of one logit, or as an
+ * embedder with sentence-transformers' side files.
+ *
+ *   logit = w_c . act(W_p h0 + b_p) + b_c          h0: the sequence's first row
+ *
+ * The encoder is the part of mdl_deberta.h. Always true: a sequence's numbers are the same bytes
+ * alone, in a batch, or in several passes. Source: encoders.md 5; docs/models/deberta.md.
+ * Tests: tests/models/test_mdl_deberta*.c
+ */
+#include "mdl_deberta.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdl_bert.h"
+
+struct deberta {
+    struct mdl_deberta *enc;
+    struct bert_sbert st;
+    char prefix[16];
+    int32_t sep; /* pairs of a model with token types: rows behind the first are of type 1 */
+    bool pool_tanh;
+    enum be_epi pool_act;
+    struct be_weight *pool_w, *pool_b, *logit_w, *logit_b;
+    struct be_tensor *first, *hidden, *logit;
+    int32_t *types; /* [rows of a pass], where sep >= 0 */
+};
+
+#define MAX_TOKENS \
+    4096 /* of an input, whatever the files say: place tables and scores grow with it */
+
+/* ------------------------------------------------------------------- opening */
+
+/* The longest input. Relative positions have no end, they are clamped: where the input has no
+ * table of positions the tokenizer's own bound counts, and n_pos only where that says nothing. */
+static enum rc read_limit(struct mdl *m, const struct mdl_deberta_info *i, int root_fd,
+                          struct rc_err *err)
+{
+    const char *file = "tokenizer_config.json";
+    uint32_t limit = i->n_pos;
+    char *text = NULL;
+    size_t n = 0;
+    json_t *j;
+    double said;
+    enum rc rc = mdl_side_read(root_fd, file, MDL_MAX_CONFIG_BYTES, &text, &n, err);
+
+    if (rc != RC_OK && rc != RC_NOT_FOUND)
+        return rc;
+    /* "no limit" is spelled as an integer of 31 digits */
+    j = rc == RC_OK ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    free(text);
+    if (rc == RC_OK && !j)
+        return rc_fail_what(err, RC_FORMAT, file, "%s is not JSON", file);
+    said = json_number_value(json_object_get(j, "model_max_length"));
+    if (said >= 2 && said <= MAX_TOKENS && (!i->bounded || said < limit))
+        limit = (uint32_t)said;
+    json_decref(j);
+    m->info.train_ctx_tokens = i->n_pos;
+    m->info.max_input_tokens = limit < MAX_TOKENS ? limit : MAX_TOKENS;
+    return RC_OK;
+}
+
+static enum rc read_pool_act(struct deberta *d, const json_t *c, struct rc_err *err)
+{
+    const char *act = NULL;
+    enum rc rc = mdl_cfg_str(c, "config.json", "pooler_hidden_act", &act, err);
+
+    if (rc == RC_OK && act && strcmp(act, "tanh") == 0) {
+        d->pool_tanh = true;
+        d->pool_act = BE_EPI_NONE;
+        return RC_OK;
+    }
+    return rc != RC_OK ? rc
+                       : mdl_deberta_act(c, "config.json", "pooler_hidden_act", &d->pool_act, err);
+}
+
+/* Pairs in, one logit out: the file decides how many there are. */
+static enum rc as_scorer(struct mdl *m, struct deberta *d, const json_t *c, struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(m->file, "classifier.weight");
+
+    if (t && t->n_dims == 2 && t->dims[0] != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
+                            "tensor 'classifier.weight': a classifier of %llu labels; "
+                            "cross-encoders of one logit are served",
+                            (unsigned long long)t->dims[0]);
+    m->info.can_rerank = true;
+    if (mdl_deberta_info(d->enc)->n_types > 1) {
+        enum rc rc = mdl_sbert_sep(m, &d->sep, err);
+
+        if (rc != RC_OK)
+            return rc;
+    }
+    return read_pool_act(d, c, err);
+}
+
+static enum rc as_embedder(struct mdl *m, struct deberta *d, const struct mdl_src *src,
+                           struct rc_err *err)
+{
+    enum rc rc = mdl_sbert_load(&d->st, src->root_fd, err);
+
+    return rc == RC_OK ? mdl_sbert_join(&d->st, m, src->root_fd, err) : rc;
+}
+
+static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
+{
+    struct deberta *d = calloc(1, sizeof(*d));
+    const struct mdl_deberta_info *i;
+    enum rc rc;
+
+    if (!d)
+        return rc_fail(err, RC_NOMEM, "no memory for a model");
+    m->state = d; /* freed by mdl_close */
+    d->sep = -1;
+    if ((rc = mdl_deberta_config(&d->enc, src->config, "config.json", err)) != RC_OK)
+        return rc;
+    i = mdl_deberta_info(d->enc);
+    if (mdl_tok_vocab(m->tok) > i->vocab_size)
+        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
+                            "the tokenizer has %u pieces, the model only %u word vectors",
+                            mdl_tok_vocab(m->tok), i->vocab_size);
+    if (mdl_file_find(m->file, "deberta.embeddings.word_embeddings.weight"))
+        snprintf(d->prefix, sizeof(d->prefix), "deberta.");
+    m->info.vocab_size = i->vocab_size;
+    m->info.n_layers = i->n_layers;
+    m->info.d_model = i->d_model;
+    if ((rc = read_limit(m, i, src->root_fd, err)) != RC_OK)
+        return rc;
+    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, d, src->config, err)
+                                                             : as_embedder(m, d, src, err);
+}
+
+static enum rc plan(struct mdl *m, struct rc_err *err)
+{
+    struct deberta *d = m->state;
+    uint32_t n = m->info.d_model;
+    const struct {
+        const char *name;
+        unsigned use;
+        uint32_t n_dims, d0, d1;
+        struct be_weight **slot;
+    } head[] = {{"pooler.dense.weight", BE_USE_LINEAR, 2, n, n, &d->pool_w},
+                {"pooler.dense.bias", BE_USE_VECTOR, 1, n, 0, &d->pool_b},
+                {"classifier.weight", BE_USE_LINEAR, 2, 1, n, &d->logit_w},
+                {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->logit_b}};
+    enum rc rc = mdl_deberta_plan(d->enc, &m->plan, d->prefix, err);
+
+    for (size_t i = 0; rc == RC_OK && m->info.can_rerank && i < sizeof(head) / sizeof(*head); i++)
+        rc = mdl_plan_weight(&m->plan, head[i].name, head[i].use, head[i].n_dims, head[i].d0,
+                             head[i].d1, 0, head[i].slot, err);
+    return rc == RC_OK && m->info.can_embed ? mdl_sbert_plan(&d->st, m, err) : rc;
+}
+
+static enum rc fit(struct mdl *m, struct rc_err *err)
+{
+    struct deberta *d = m->state;
+    uint32_t rows, seqs;
+    enum rc rc = mdl_passes_fit(m, err);
+
+    if (rc != RC_OK)
+        return rc;
+    rows = m->passes.max_rows;
+    seqs = m->passes.max_seqs;
+    free(d->types);
+    d->types = calloc(d->sep >= 0 ? rows : 1, sizeof(*d->types));
+    if (!d->types)
+        return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
+    if ((rc = mdl_deberta_fit(d->enc, &m->plan, rows, seqs, m->info.max_input_tokens, err)) !=
+        RC_OK)
+        return rc;
+    m->info.ctx_tokens = m->info.max_input_tokens;
+    if (m->info.can_embed)
+        return mdl_sbert_fit(&d->st, m, err);
+    if ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
+        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK)
+        return rc;
+    return mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err);
+}
+
+static void deberta_free(struct mdl *m)
+{
+    struct deberta *d = m->state;
+
+    mdl_deberta_free(&d->enc);
+    mdl_sbert_deinit(&d->st);
+    free(d->types);
+    free(d);
+    m->state = NULL;
+}
+
+/* -------------------------------------------------------------------- passes */
+
+static enum rc score(struct mdl *m, struct deberta *d, const struct mdl_pass *p,
+                     const struct be_tensor *x, float *out, struct rc_err *err)
+{
+    const struct be_pool_args first = {
+        .x = x, .offsets = p->offsets, .n_seqs = p->n_seqs, .kind = BE_POOL_CLS, .out = d->first};
+    const struct be_softcap_args tanh_1 = {.x = d->hidden, .n = p->n_seqs, .cap = 1};
+    enum rc rc;
+
+    if ((rc = be_pool(m->be, &first, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, d->first, d->pool_w, d->pool_b, d->hidden, p->n_seqs, d->pool_act,
+                        err)) != RC_OK ||
+        (d->pool_tanh && (rc = be_softcap(m->be, &tanh_1, err)) != RC_OK) ||
+        (rc = mdl_dense(m->be, d->hidden, d->logit_w, d->logit_b, d->logit, p->n_seqs, BE_EPI_NONE,
+                        err)) != RC_OK)
+        return rc;
+    return be_tensor_read(m->be, d->logit, 0, p->n_seqs, out, err);
+}
+
+static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
+{
+    struct deberta *d = m->state;
+    const struct be_tensor *x = NULL;
+    enum rc rc;
+
+    if (d->sep >= 0)
+        mdl_sbert_types(p, d->sep, d->types);
+    if ((rc = mdl_deberta_run(d->enc, m, p, d->sep >= 0 ? d->types : NULL, &x, err)) != RC_OK)
+        return rc;
+    return m->info.can_rerank ? score(m, d, p, x, out, err)
+                              : mdl_sbert_vectors(&d->st, m, x, p, out, err);
+}
+
+static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                            const char *task_type, bool truncate, bool *truncated,
+                            struct mdl_ids *out, struct rc_err *err)
+{
+    const struct deberta *d = m->state;
+
+    return mdl_sbert_tokens(m, &d->st, text, n_bytes, task_type, truncate, truncated, out, err);
+}
+
+static const char *const hf_archs[] = {"DebertaV2Model", "DebertaV2ForMaskedLM",
+                                       "DebertaV2ForSequenceClassification", "deberta-v2", NULL};
+static const char *const gguf_archs[] = {NULL};
+
+const struct mdl_family mdl_deberta = {
+    .name = "deberta",
+    .hf_archs = hf_archs,
+    .gguf_archs = gguf_archs,
+    .recipe = "deberta-f32-sbert-v1",
+    .config = config,
+    .plan = plan,
+    .fit = fit,
+    .shrink = mdl_passes_shrink,
+    .self_test = mdl_passes_self_test,
+    .free = deberta_free,
+    .embed_tokens = embed_tokens,
+    .pair_tokens = mdl_bert_pair_tokens,
+    .encode = encode,
+    .dims_check = mdl_sbert_dims,
+};

@@ -1,0 +1,254 @@
+/* DeBERTa against what transformers computed: ids of pairs, token states, logits, order of a
+ * ranking, places of distances, and the settings of other published checkpoints.
+ * Provenance: tests/golden/README.md */
+#include "mdl_deberta_impl.h"
+#include "mdl_test.h"
+
+#define RERANKER_DIR TEST_GOLDEN "/reranker"
+#define TOL test_tol(1e-5, 6e-3, 1e-2)
+
+static struct be_ctx *be;
+static json_t *cases;
+
+static void near_enough(double got, const json_t *want, const char *what, size_t item, double tol)
+{
+    double w = json_number_value(want);
+
+    if (!(fabs(got - w) <= tol))
+        fail_msg("%s %zu: %.8f, expected %.8f", what, item, got, w);
+}
+
+/* The pair's ids through the model's own tokenizer, cut to max_length where that is shorter. */
+static float score(struct mdl *m, const json_t *c)
+{
+    const json_t *q = json_object_get(c, "query"), *d = json_object_get(c, "doc");
+    struct mdl_ids ids = {0};
+    uint32_t n, offsets[2] = {0, 0};
+    int32_t *want = ids_of(json_object_get(c, "ids"), &n);
+    float logit = NAN;
+    bool cut = false;
+
+    need_ok(mdl_pair_tokens(m, json_string_value(q), json_string_length(q), json_string_value(d),
+                            json_string_length(d), true, &cut, &ids, err));
+    assert_int_equal(ids.n, n);
+    assert_memory_equal(ids.ids, want, n * sizeof(*want));
+    offsets[1] = n;
+    need_ok(mdl_encode(m, 1, ids.ids, offsets, &logit, err));
+    mdl_ids_deinit(&ids);
+    free(want);
+    return logit;
+}
+
+static void logits_agree(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl *m = open_model(RERANKER_DIR, be, &o);
+    const json_t *list = json_object_get(cases, "cases");
+
+    assert_true(mdl_info_get(m)->can_rerank && !mdl_info_get(m)->can_embed);
+    assert_int_equal(mdl_encode_dim(m), 1);
+    assert_true(json_array_size(list) > 0);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *c = json_array_get(list, i);
+
+        near_enough(score(m, c), json_object_get(c, "logit"), "logit", i, TOL);
+    }
+    mdl_close(&m);
+}
+
+static void longest_first_is_cut(void **state)
+{
+    const json_t *list = json_object_get(cases, "truncated");
+    struct mdl_opts o = small_opts(BE_F32);
+    char dir[256], text[16];
+
+    tdir_new(dir, RERANKER_DIR);
+    assert_true(json_array_size(list) > 0);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *c = json_array_get(list, i);
+        struct mdl *m;
+
+        snprintf(text, sizeof(text), "%lld",
+                 (long long)json_integer_value(json_object_get(c, "max_length")));
+        tdir_set(dir, "tokenizer_config.json", "model_max_length", text);
+        m = open_model(dir, be, &o);
+        near_enough(score(m, c), json_object_get(c, "logit"), "truncated", i, TOL);
+        mdl_close(&m);
+    }
+    tdir_rm(dir);
+}
+
+static void ranking_agrees(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl *m = open_model(RERANKER_DIR, be, &o);
+    const json_t *r = json_object_get(cases, "ranking"), *order = json_object_get(r, "order");
+    const json_t *list = json_object_get(cases, "cases");
+    float logits[32];
+    size_t n = 0;
+
+    for (size_t i = 0; i < json_array_size(list) && n < 32; i++) {
+        const json_t *c = json_array_get(list, i);
+
+        if (json_equal(json_object_get(c, "query"), json_object_get(r, "query")))
+            logits[n++] = score(m, c);
+    }
+    assert_int_equal(n, json_array_size(order));
+    for (size_t i = 1; i < n; i++) {
+        size_t a = (size_t)json_integer_value(json_array_get(order, i - 1));
+        size_t b = (size_t)json_integer_value(json_array_get(order, i));
+
+        assert_true(a < n && b < n && logits[a] >= logits[b]);
+    }
+    mdl_close(&m);
+}
+
+struct last {
+    uint32_t layer, d;
+    float x[64 * 64];
+    size_t n;
+};
+
+static void keep_last(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n)
+{
+    struct last *l = user;
+
+    if (layer != l->layer)
+        return;
+    l->n = (size_t)n * l->d;
+    assert_true(l->n <= sizeof(l->x) / sizeof(*l->x));
+    need_ok(be_tensor_read(be, x, 0, n, l->x, err));
+}
+
+static void token_states_agree(void **state)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    struct mdl *m = open_model(RERANKER_DIR, be, &o);
+    static struct last l;
+    const json_t *list = json_object_get(cases, "cases");
+    size_t n_seen = 0;
+
+    l.layer = mdl_info_get(m)->n_layers - 1;
+    l.d = mdl_info_get(m)->d_model;
+    m->trace = keep_last;
+    m->trace_user = &l;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *c = json_array_get(list, i), *h = json_object_get(c, "hidden");
+        const json_t *first = json_object_get(h, "first");
+        double sum = 0, abs_sum = 0;
+
+        if (!h)
+            continue;
+        score(m, c);
+        for (size_t k = 0; k < json_array_size(first); k++)
+            near_enough(l.x[k], json_array_get(first, k), "state", i, TOL);
+        for (size_t k = 0; k < l.n; k++) {
+            sum += l.x[k];
+            abs_sum += fabs(l.x[k]);
+        }
+        near_enough(sum, json_object_get(h, "sum"), "sum", i, TOL * (double)l.n);
+        near_enough(abs_sum, json_object_get(h, "abs_sum"), "abs_sum", i, TOL * (double)l.n);
+        n_seen++;
+    }
+    assert_true(n_seen > 0);
+    mdl_close(&m);
+}
+
+static void buckets_agree(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t k, max_rel;
+    } tables[] = {{"8_64", 8, 64}, {"256_512", 256, 512}};
+    const json_t *all = json_object_get(cases, "buckets");
+
+    for (size_t t = 0; t < 2; t++) {
+        struct mdl_deberta *e = calloc(1, sizeof(*e));
+        char negative[32];
+        const json_t *up = json_object_get(all, tables[t].name), *down;
+        uint32_t n = (uint32_t)json_array_size(up);
+        int32_t *rel = malloc((2 * (size_t)n - 1) * sizeof(*rel)), k = (int32_t)tables[t].k;
+
+        snprintf(negative, sizeof(negative), "%s_negative", tables[t].name);
+        down = json_object_get(all, negative);
+        assert_true(e && rel && n > 64 && json_array_size(down) == n);
+        e->n_buckets = tables[t].k;
+        e->max_rel = tables[t].max_rel;
+        e->n_rel = 2 * tables[t].k;
+        deb_places(e, n, rel);
+        for (uint32_t i = 0; i < n; i++) {
+            int32_t a = (int32_t)json_integer_value(json_array_get(up, i)) + k;
+            int32_t b = (int32_t)json_integer_value(json_array_get(down, i)) + k;
+
+            assert_int_equal(rel[n - 1 + i], a >= 2 * k ? 2 * k - 1 : a);
+            assert_int_equal(rel[n - 1 - i], b < 0 ? 0 : b);
+        }
+        free(rel);
+        free(e);
+    }
+}
+
+/* Positions and types in the input, a narrower table, no buckets, projections of their own; a
+ * convolution, one term; no relative positions. */
+static void other_settings_agree(void **state)
+{
+    static const char *const names[] = {"deberta-abs", "deberta-conv", "deberta-plain"};
+
+    for (size_t v = 0; v < sizeof(names) / sizeof(*names); v++) {
+        struct mdl_opts o = small_opts(BE_F32);
+        char dir[256], from[256], to[512];
+        int32_t ids[256];
+        uint32_t offsets[8] = {0}, dim;
+        float out[8 * 64];
+        json_t *list;
+        struct mdl *m;
+
+        snprintf(from, sizeof(from), "%s/%s", TEST_GOLDEN, names[v]);
+        list = load_json(from, "cases.json");
+        tdir_new(dir, from);
+        path_join(to, sizeof(to), dir, "tokenizer.json");
+        copy_file(RERANKER_DIR "/tokenizer.json", to);
+        o.batch_tokens = 4096; /* one pass: neighbours side by side */
+        m = open_model(dir, be, &o);
+        dim = mdl_encode_dim(m);
+        assert_true(dim <= 64 && json_array_size(list) == 4);
+        for (uint32_t s = 0; s < 4; s++) {
+            uint32_t n;
+            int32_t *one = ids_of(json_object_get(json_array_get(list, s), "ids"), &n);
+
+            assert_true(offsets[s] + n <= 256);
+            memcpy(ids + offsets[s], one, n * sizeof(*one));
+            offsets[s + 1] = offsets[s] + n;
+            free(one);
+        }
+        need_ok(mdl_encode(m, 4, ids, offsets, out, err));
+        for (uint32_t s = 0; s < 4; s++) {
+            const json_t *want = json_object_get(json_array_get(list, s), "out");
+
+            assert_int_equal(json_array_size(want), dim);
+            for (uint32_t i = 0; i < dim; i++)
+                near_enough(out[s * dim + i], json_array_get(want, i), names[v], s, TOL);
+        }
+        mdl_close(&m);
+        json_decref(list);
+        tdir_rm(dir);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_agree),   cmocka_unit_test(longest_first_is_cut),
+        cmocka_unit_test(ranking_agrees), cmocka_unit_test(token_states_agree),
+        cmocka_unit_test(buckets_agree),  cmocka_unit_test(other_settings_agree),
+    };
+    int rc;
+
+    need_dir(RERANKER_DIR);
+    cases = load_json(RERANKER_DIR, "cases.json");
+    be = test_ctx(2);
+    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    be_ctx_free(&be);
+    json_decref(cases);
+    return rc;
+}
