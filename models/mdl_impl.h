@@ -251,8 +251,6 @@ void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
                        float *weights, float *vectors, struct rc_err *err);
-/* self_test of an encoder: two tokens, as short as a text can be, through every head there is. */
-enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
 enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            const struct mdl_extract_out *out, struct rc_err *err);

@@ -13,6 +13,8 @@
 #include "mdl_bert.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------- forward pass */
 
@@ -42,9 +44,9 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
         return rc;
     e.accumulate = true;
     e.table = b->type; /* the reference adds types before positions */
-    e.ids = b->types;
     if (b->sep >= 0)
         mdl_sbert_types(p, b->sep, b->types);
+    e.ids = b->types; /* zeros but of pairs */
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
@@ -126,7 +128,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct bert *b = m->state;
 
-    return mdl_sbert_tokens(m, &b->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -154,10 +156,10 @@ const struct mdl_family mdl_bert = {
     .plan = mdl_bert_plan,
     .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_passes_self_test,
+    .self_test = mdl_sbert_self_test,
     .free = mdl_bert_free,
     .embed_tokens = embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };

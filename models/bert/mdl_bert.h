@@ -48,8 +48,5 @@ enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, 
                        struct rc_err *err);
 enum rc mdl_bert_tokens(struct mdl *m, struct bert *b, const struct mdl_pass *p,
                         struct rc_err *err);
-enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
-                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
-                             struct mdl_ids *out, struct rc_err *err);
 
 #endif

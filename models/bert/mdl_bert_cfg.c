@@ -250,9 +250,11 @@ static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *
 
     if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
         (b->gguf && (rc = gguf_steps(m, b, err)) != RC_OK) ||
-        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK)
+        (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK ||
+        (rc = find_heads(m, src->root_fd, err)) != RC_OK)
         return rc;
-    return find_heads(m, src->root_fd, err);
+    mdl_sbert_inform(&b->st, m);
+    return RC_OK;
 }
 
 /* Pairs in, one logit out: the files decide how many there are. */

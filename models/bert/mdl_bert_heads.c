@@ -66,14 +66,3 @@ enum rc mdl_bert_tokens(struct mdl *m, struct bert *b, const struct mdl_pass *p,
 
     return rc == RC_OK && p->vectors ? vectors(m, b, p, err) : rc;
 }
-
-enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
-                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
-                             struct mdl_ids *out, struct rc_err *err)
-{
-    const struct mdl_tok_flags flags = {
-        .add_special = true, .max_tokens = m->info.max_input_tokens, .stop = m->stop};
-
-    return mdl_tok_encode_pair(m->tok, query, n_query, doc, n_doc, &flags, truncate, truncated, out,
-                               err);
-}

@@ -14,8 +14,6 @@
 
 #include <math.h>
 
-#include "mdl_bert.h"
-
 static enum rc norm(struct mdl *m, const struct modernbert *b, const struct be_tensor *x,
                     const struct be_weight *w, struct be_tensor *out, uint32_t n,
                     struct rc_err *err)
@@ -140,7 +138,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct modernbert *b = m->state;
 
-    return mdl_sbert_tokens(m, &b->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"ModernBertModel", "ModernBertForMaskedLM",
@@ -158,10 +156,10 @@ const struct mdl_family mdl_modernbert = {
     .plan = mdl_modernbert_plan,
     .fit = mdl_modernbert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_passes_self_test,
+    .self_test = mdl_sbert_self_test,
     .free = mdl_modernbert_free,
     .embed_tokens = embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };

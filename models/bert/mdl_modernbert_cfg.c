@@ -161,7 +161,10 @@ static enum rc as_embedder(struct mdl *m, struct modernbert *b, int root_fd, str
 {
     enum rc rc = mdl_sbert_load(&b->st, root_fd, err);
 
-    return rc == RC_OK ? mdl_sbert_join(&b->st, m, root_fd, err) : rc;
+    if (rc != RC_OK || (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(&b->st, m);
+    return RC_OK;
 }
 
 enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)

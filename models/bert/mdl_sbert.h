@@ -39,10 +39,9 @@ struct bert_sbert {
 
 enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
 void mdl_sbert_deinit(struct bert_sbert *st);
-/* What follows the encoder, in the order of opening a model: weights of the steps join m->file, and
- * info learns can_embed, embed_dim, the longest input (at most what it says so far), the default
- * prompt; weights are planned; memory of passes is; vectors of a pass, from its rows x [n_rows,
- * d_model], to out [n_seqs, embed_dim]. d_model is m->info's. */
+/* What follows the encoder, in the order of opening a model: weights of the steps join m->file and
+ * info.embed_dim is set; they are planned; memory of passes is; vectors of a pass, from its rows x
+ * [n_rows, d_model], to out [n_seqs, embed_dim]. d_model is m->info's. */
 enum rc mdl_sbert_join(struct bert_sbert *st, struct mdl *m, int root_fd, struct rc_err *err);
 enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
 enum rc mdl_sbert_fit(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
@@ -50,18 +49,25 @@ enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_
                           const struct mdl_pass *p, float *out, struct rc_err *err);
 /* Tokens of a text with the prompt in front, cut at its end where that is allowed; what closes an
  * input stays last. As mdl_embed_tokens. */
-enum rc mdl_sbert_tokens(const struct mdl *m, const struct bert_sbert *st, const char *text,
+enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
                          size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
                          struct mdl_ids *out, struct rc_err *err);
-/* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
-enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
-                         struct rc_err *err);
-/* For the family's table: vectors of one width only. */
-enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err);
-
+/* What follows from the side files for info, behind mdl_sbert_join: can_embed, the longest input
+ * (at most what info says so far), the default prompt. */
+void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m);
 /* [SEP]: what the tokenizer puts behind a text. RC_FORMAT when it puts nothing there. */
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err);
 /* Types of rows in pairs as BERT was trained: 1 behind the first sep of a sequence, else 0. */
 void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types);
+/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width.
+ * self_test: two tokens, as short as a text can be, through every head that there is. */
+enum rc mdl_sbert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
+                              const char *doc, size_t n_doc, bool truncate, bool *truncated,
+                              struct mdl_ids *out, struct rc_err *err);
+enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err);
+enum rc mdl_sbert_self_test(struct mdl *m, struct rc_err *err);
+/* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
+enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
+                         struct rc_err *err);
 
 #endif

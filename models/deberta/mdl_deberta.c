@@ -101,7 +101,10 @@ static enum rc as_embedder(struct mdl *m, struct deberta *d, const struct mdl_sr
 {
     enum rc rc = mdl_sbert_load(&d->st, src->root_fd, err);
 
-    return rc == RC_OK ? mdl_sbert_join(&d->st, m, src->root_fd, err) : rc;
+    if (rc != RC_OK || (rc = mdl_sbert_join(&d->st, m, src->root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(&d->st, m);
+    return RC_OK;
 }
 
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -147,10 +150,12 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
                 {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->logit_b}};
     enum rc rc = mdl_deberta_plan(d->enc, &m->plan, d->prefix, err);
 
+    if (rc == RC_OK && m->info.can_embed)
+        rc = mdl_sbert_plan(&d->st, m, err);
     for (size_t i = 0; rc == RC_OK && m->info.can_rerank && i < sizeof(head) / sizeof(*head); i++)
         rc = mdl_plan_weight(&m->plan, head[i].name, head[i].use, head[i].n_dims, head[i].d0,
                              head[i].d1, 0, head[i].slot, err);
-    return rc == RC_OK && m->info.can_embed ? mdl_sbert_plan(&d->st, m, err) : rc;
+    return rc;
 }
 
 static enum rc fit(struct mdl *m, struct rc_err *err)
@@ -168,15 +173,16 @@ static enum rc fit(struct mdl *m, struct rc_err *err)
     if (!d->types)
         return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
     if ((rc = mdl_deberta_fit(d->enc, &m->plan, rows, seqs, m->info.max_input_tokens, err)) !=
-        RC_OK)
+            RC_OK ||
+        (m->info.can_embed && (rc = mdl_sbert_fit(&d->st, m, err)) != RC_OK))
+        return rc;
+    if (m->info.can_rerank &&
+        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
+         (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
+         (rc = mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err)) != RC_OK))
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
-    if (m->info.can_embed)
-        return mdl_sbert_fit(&d->st, m, err);
-    if ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK)
-        return rc;
-    return mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err);
+    return RC_OK;
 }
 
 static void deberta_free(struct mdl *m)
@@ -230,7 +236,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct deberta *d = m->state;
 
-    return mdl_sbert_tokens(m, &d->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&d->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"DebertaV2Model", "DebertaV2ForMaskedLM",
@@ -246,10 +252,10 @@ const struct mdl_family mdl_deberta = {
     .plan = plan,
     .fit = fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_passes_self_test,
+    .self_test = mdl_sbert_self_test,
     .free = deberta_free,
     .embed_tokens = embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };

@@ -10,6 +10,7 @@
  * Source: gemma.md 1, 2, 9; docs/models/embeddinggemma.md. Tests: tests/models/test_mdl_eg1*.c
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "mdl_gemma.h"
@@ -24,6 +25,7 @@ struct eg1 {
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
 {
     struct eg1 *g = calloc(1, sizeof(*g));
+    uint32_t limit;
     enum rc rc;
 
     if (!g)
@@ -39,12 +41,19 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
                             mdl_tok_vocab(m->tok), m->info.vocab_size);
     g->text.bos = mdl_tok_bos(m->tok);
     m->info.d_model = g->text.d_model;
-    m->info.n_layers = g->text.n_layers;
-    m->info.train_ctx_tokens = m->info.max_input_tokens = g->text.train_ctx;
     if ((rc = mdl_gemma_check(m, &g->text, err)) != RC_OK ||
-        (rc = mdl_sbert_load(&g->st, src->root_fd, err)) != RC_OK)
+        (rc = mdl_sbert_load(&g->st, src->root_fd, err)) != RC_OK ||
+        (rc = mdl_sbert_join(&g->st, m, src->root_fd, err)) != RC_OK)
         return rc;
-    return mdl_sbert_join(&g->st, m, src->root_fd, err);
+    limit = g->text.train_ctx;
+    m->info.can_embed = true;
+    m->info.train_ctx_tokens = limit;
+    m->info.max_input_tokens = g->st.max_seq && g->st.max_seq < limit ? g->st.max_seq : limit;
+    m->info.n_layers = g->text.n_layers;
+    if (g->st.default_prompt >= 0)
+        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
+                 g->st.prompts[g->st.default_prompt].name);
+    return RC_OK;
 }
 
 static enum rc plan(struct mdl *m, struct rc_err *err)
@@ -200,7 +209,27 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct eg1 *g = m->state;
 
-    return mdl_sbert_tokens(m, &g->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&g->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
+}
+
+/* The shortest input: the first token and what closes it. */
+static enum rc self_test(struct mdl *m, struct rc_err *err)
+{
+    const struct eg1 *g = m->state;
+    const int32_t ids[2] = {g->text.bos, (int32_t)m->info.vocab_size - 1};
+    const uint32_t offsets[2] = {0, 2};
+    float *out = calloc(m->info.embed_dim, sizeof(float));
+    uint32_t i;
+    enum rc rc;
+
+    if (!out)
+        return rc_fail(err, RC_NOMEM, "no memory for a vector");
+    rc = mdl_encode(m, 1, ids, offsets, out, err);
+    for (i = 0; rc == RC_OK && i < m->info.embed_dim; i++)
+        if (!isfinite(out[i]))
+            rc = rc_fail(err, RC_FORMAT, "the model's first vector is not finite (value %u)", i);
+    free(out);
+    return rc;
 }
 
 static const char *const hf_archs[] = {"Gemma3TextModel", NULL};
@@ -217,7 +246,7 @@ const struct mdl_family mdl_eg1 = {
     .plan = plan,
     .fit = fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_passes_self_test,
+    .self_test = self_test,
     .free = eg1_free,
     .embed_tokens = embed_tokens,
     .encode = encode,
