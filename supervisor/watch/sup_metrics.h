@@ -111,6 +111,10 @@
       "plain decoding is faster now")                                                              \
     X(SPEC_GAIN, "inferd_speculation_gain_ratio", GAUGE, "model", NULL, "time of a token without " \
       "guesses over the time with them; 0 = not known yet")                                        \
+    X(EMBED_PASSES, "inferd_embed_passes_total", COUNTER, "model", "wait", "passes of an "         \
+      "encoder: at once, or after a wait for more texts")                                          \
+    X(EMBED_WAIT_SECONDS, "inferd_embed_wait_seconds_total", COUNTER, "model", NULL, "time that "  \
+      "passes waited for more texts")                                                              \
     X(MEDIA, "inferd_media_files_total", COUNTER, "model", "result", "pictures and sounds: "        \
       "decoded, refused (broken, too large or of another type)")                                   \
     X(MEDIA_SECONDS, "inferd_media_decode_seconds_total", COUNTER, "model", NULL, "time spent "    \
