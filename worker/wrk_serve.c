@@ -335,6 +335,7 @@ static const struct wrk_cmd {
     {IPC__FRAME__BODY_GENERATE, "Generate", READY | BUSY, on_task},
     {IPC__FRAME__BODY_EMBED, "Embed", READY | BUSY, on_task},
     {IPC__FRAME__BODY_RERANK, "Rerank", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_EXTRACT, "Extract", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DECIDE, "Decide", READY | BUSY, on_task},
     {IPC__FRAME__BODY_TOKENIZE, "Tokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},

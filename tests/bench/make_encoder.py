@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""make_encoder.py - writes a BERT encoder folder (safetensors) of a real model's geometry with random weights.
+"""make_encoder.py - writes a folder (safetensors) with an encoder of a real model's geometry and random weights.
 
-    make_encoder.py OUT_DIR [--size tiny|minilm|bge-m3] [--dtype F16|F32] [--seed N]
+    make_encoder.py OUT_DIR [--size tiny|minilm|bge-m3|deberta-v3-base] [--dtype F16|F32] [--seed N]
 
 bge-m3 is BGE-M3's transformer (24 layers, 1024 wide, 16 heads) as plain BERT with a small vocabulary: the table's size does not
-change an encoder's speed. Needs numpy. torch_encoder.py reads the same folder.
+change an encoder's speed. deberta-v3-base is a cross-encoder of that geometry, likewise. Needs numpy. torch_encoder.py reads the same folder.
 """
 import argparse
 import json
@@ -19,11 +19,34 @@ SIZES = {  # layers, d_model, heads, d_ff, vocabulary, positions
     "tiny": (2, 64, 4, 128, 1000, 512),
     "minilm": (6, 384, 12, 1536, 1000, 512),
     "bge-m3": (24, 1024, 16, 4096, 1000, 8192),
+    "deberta-v3-base": (12, 768, 12, 3072, 1000, 512),
 }
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
+BUCKETS = 256  # of deberta
+
+
+def deberta_tensors(size):
+    layers, d, _, ff, vocab, _ = SIZES[size]
+    out = [("deberta.embeddings.word_embeddings.weight", (vocab, d)), ("deberta.encoder.rel_embeddings.weight", (2 * BUCKETS, d))]
+    norms = ["deberta.embeddings.LayerNorm", "deberta.encoder.LayerNorm"]
+    dense = [("pooler.dense", d, d), ("classifier", 1, d)]
+    for i in range(layers):
+        p = f"deberta.encoder.layer.{i}."
+        dense += [(p + "attention.self." + n, d, d) for n in ("query_proj", "key_proj", "value_proj")]
+        dense += [(p + "attention.output.dense", d, d), (p + "intermediate.dense", ff, d), (p + "output.dense", d, ff)]
+        norms += [p + "attention.output.LayerNorm", p + "output.LayerNorm"]
+    for n in norms:
+        out += [(n + ".weight", (d,)), (n + ".bias", (d,))]
+    for n, rows, cols in dense:
+        out += [(n + ".weight", (rows, cols)), (n + ".bias", (rows,))]
+    return out
+
+
 def tensors(size):
+    if size.startswith("deberta"):
+        return deberta_tensors(size)
     layers, d, _, ff, vocab, positions = SIZES[size]
     out = [("embeddings.word_embeddings.weight", (vocab, d)), ("embeddings.position_embeddings.weight", (positions, d)),
            ("embeddings.token_type_embeddings.weight", (2, d)), ("embeddings.LayerNorm.weight", (d,)),
@@ -43,7 +66,7 @@ def values(rng, name, shape):
     n = int(np.prod(shape))
     if name.endswith("LayerNorm.weight"):
         return np.ones(n, np.float32)
-    scale = 0.02 if len(shape) == 1 or name.startswith("embeddings") else shape[1] ** -0.5
+    scale = 0.02 if len(shape) == 1 or "embeddings" in name else shape[1] ** -0.5
     return rng.standard_normal(n, np.float32) * np.float32(scale)
 
 
@@ -84,6 +107,12 @@ def side_files(folder, size):
                                   **{k: w for k, w in zip(("pad_token", "unk_token", "cls_token", "sep_token",
                                                            "mask_token"), SPECIAL)}},
         "tokenizer.json": tokenizer}
+    if size.startswith("deberta"):
+        files["config.json"].update(
+            architectures=["DebertaV2ForSequenceClassification"], model_type="deberta-v2", layer_norm_eps=1e-7, type_vocab_size=0,
+            position_biased_input=False, relative_attention=True, position_buckets=BUCKETS, max_relative_positions=-1,
+            norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p", pooler_hidden_act="gelu",
+            pooler_hidden_size=d, pooler_dropout=0, num_labels=1, id2label={"0": "LABEL_0"})
     os.makedirs(os.path.join(folder, "1_Pooling"), exist_ok=True)
     for name, what in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
@@ -113,7 +142,7 @@ def main():
         for name, shape in tensors(a.size):
             values(rng, name, shape).astype(np.float16 if a.dtype == "F16" else np.float32).tofile(f)
     os.replace(path + ".tmp", path)
-    print(f"{a.folder}: BERT {a.size}, {a.dtype}, {os.path.getsize(path) / 1e6:.0f} MB, {time.monotonic() - begin:.1f} s",
+    print(f"{a.folder}: {a.size}, {a.dtype}, {os.path.getsize(path) / 1e6:.0f} MB, {time.monotonic() - begin:.1f} s",
           file=sys.stderr)
 
 
