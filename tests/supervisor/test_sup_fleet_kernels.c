@@ -104,12 +104,39 @@ static void files_that_a_worker_decoded(void **state)
     sup_metrics_free(&f.metrics);
 }
 
+static void passes_of_an_encoder(void **state)
+{
+    Ipc__Stats s = IPC__STATS__INIT;
+    struct sup_fleet f = {.metrics = sup_metrics_new()};
+    struct worker w = {.f = &f};
+
+    (void)state;
+    s.embed_passes = 10;
+    s.embed_waits = 4;
+    s.embed_wait_us = 500000;
+    worker_passes(&w, "m", &s);
+    worker_passes(&w, "m", &s);
+    assert_true(value(&f, SUP_M_EMBED_PASSES, "some") == 4);
+    assert_true(value(&f, SUP_M_EMBED_PASSES, "none") == 6);
+    assert_true(value(&f, SUP_M_EMBED_WAIT_SECONDS, NULL) == 0.5);
+    s.embed_waits = 11; /* more than there were */
+    worker_passes(&w, "m", &s);
+    assert_true(value(&f, SUP_M_EMBED_PASSES, "some") == 4);
+    w = (struct worker){.f = &f};
+    s.embed_passes = 1;
+    s.embed_waits = 0;
+    worker_passes(&w, "m", &s);
+    assert_true(value(&f, SUP_M_EMBED_PASSES, "none") == 7);
+    sup_metrics_free(&f.metrics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(totals_of_two_lives_add_up),
         cmocka_unit_test(a_worker_that_lies_adds_nothing_it_may_not),
         cmocka_unit_test(files_that_a_worker_decoded),
+        cmocka_unit_test(passes_of_an_encoder),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
