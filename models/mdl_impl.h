@@ -184,6 +184,7 @@ struct mdl_family {
     const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
     const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
                                       identity; another name when they would change */
+    const char *const *more_files; /* with recipe: NULL-ended list of further files in the identity */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
