@@ -54,6 +54,8 @@
     X(ctx_tokens, U64, 0, 0, 4194304, "models", "context length, refused when kv_mb cannot "   \
       "hold it; 0 = the model's own, lowered to fit kv_mb")                                                                                 \
     X(max_seqs, U64, 8, 1, 256, "models", "sequences one worker decodes together")                 \
+    X(embed_wait_ms, U64, 2, 0, 50, "models", "ms that a pass over texts waits, under load, for "  \
+      "the next ones of clients just answered; 0 = never")                                         \
     X(batch_tokens, U64, 512, 16, 8192, "models", "rows of one prefill chunk")                     \
     X(kv_mb, U64, 1024, 1, 1048576, "models", "MiB of KV cache per worker")                        \
     X(prompt_cache, BOOL, true, 0, 0, "models", "keep the KV pages of prompts and answers, so "    \

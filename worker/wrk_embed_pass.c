@@ -153,6 +153,7 @@ static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
             wrk_decide_embedded(e, t);
             continue;
         }
+        e->n_answered++;
         rc = t->rerank != NULL ? wrk_rerank_send(e, t, &why) : wrk_embed_send(e, t, &why);
         if ((rc = wrk_task_sent(e, t, rc, &why, err)) != RC_OK)
             return rc;
@@ -365,16 +366,82 @@ static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
     return finish(e, n, failed, &why, err);
 }
 
+/* Clients that were just answered send their next text in a moment; a pass with it costs little
+ * more than one without. So a pass waits while fewer tasks are here than the last one ended or left
+ * behind, but no longer than that one took, nor than the configuration says, and never when it
+ * would be full, when anything else is to do, or when no pass has just ended. */
+static bool waits_for_more(struct wrk_engine *e, uint32_t max_rows, uint64_t now)
+{
+    uint64_t most = (uint64_t)e->o.embed_wait_ms * 1000, rows = 0;
+    uint32_t n_tasks = 0, n_items = 0;
+
+    if (most > e->pass_us)
+        most = e->pass_us;
+    if (most == 0 || e->n_seqs > 0 || now >= e->pass_end_us + most)
+        return false;
+    e->wait_until_us = e->pass_end_us + most;
+    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next) {
+        const struct wrk_embed *m = t->embed;
+
+        if (!waits(e, t) || m->again || m->n_media_order > 0 || t->decide != NULL)
+            return false;
+        n_tasks++;
+        for (uint32_t i = m->next; i < m->n_order && rows < max_rows; i++, n_items++)
+            rows += m->order[i]->n;
+    }
+    return n_tasks > 0 && n_tasks < e->n_expected && rows < max_rows && n_items < e->max_embed_seqs;
+}
+
+/* Waits, or has waited: counted once. */
+static bool hold(struct wrk_engine *e, uint32_t max_rows)
+{
+    uint64_t now;
+
+    if (e->o.embed_wait_ms == 0 || e->tasks == NULL)
+        return false;
+    now = wrk_now_us();
+    if (waits_for_more(e, max_rows, now)) {
+        if (e->wait_from_us == 0)
+            e->wait_from_us = now;
+        return true;
+    }
+    if (e->wait_from_us != 0) {
+        e->n_embed_waits++;
+        /* everybody may have gone meanwhile, and somebody come much later */
+        e->embed_wait_us += (now < e->wait_until_us ? now : e->wait_until_us) - e->wait_from_us;
+        e->wait_from_us = 0;
+    }
+    return false;
+}
+
+/* What the next pass may wait for. */
+static void note_pass(struct wrk_engine *e, uint64_t from)
+{
+    e->pass_end_us = wrk_now_us();
+    e->pass_us = e->pass_end_us - from;
+    e->n_expected = e->n_answered;
+    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
+        e->n_expected += waits(e, t);
+    e->n_embed_passes++;
+}
+
 enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err)
 {
     uint32_t max_rows = e->embed_rows, n;
+    uint64_t from;
     enum rc rc;
 
     if (e->encode_dim == 0)
         return RC_OK;
     if (wrk_batch_decoding(e) && max_rows > WRK_EMBED_BUSY)
         max_rows = WRK_EMBED_BUSY;
+    if (hold(e, max_rows))
+        return RC_OK;
+    e->n_answered = 0;
+    from = wrk_now_us();
     if ((n = choose(e, max_rows)) > 0 && (rc = encode(e, n, err)) != RC_OK)
         return rc;
-    return end_complete(e, err);
+    if ((rc = end_complete(e, err)) == RC_OK && n > 0)
+        note_pass(e, from);
+    return rc;
 }

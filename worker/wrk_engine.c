@@ -215,6 +215,11 @@ uint64_t wrk_engine_bytes(const struct wrk_engine *e)
     return (e->info->can_embed ? WRK_PROTOS_BYTES : 0) + e->embed_rows * row * sizeof(float);
 }
 
+uint32_t wrk_engine_rest_ms(const struct wrk_engine *e)
+{
+    return e->wait_from_us != 0 ? 1 : 0;
+}
+
 bool wrk_engine_busy(const struct wrk_engine *e)
 {
     return e->tasks != NULL;
@@ -481,6 +486,9 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.prefill_tokens = e->n_prefill;
     s.decode_tokens = e->n_decode;
     s.embed_tokens = e->n_embed_tokens;
+    s.embed_passes = e->n_embed_passes;
+    s.embed_waits = e->n_embed_waits;
+    s.embed_wait_us = e->embed_wait_us;
     s.media_bytes = e->media.bytes;
     s.media_decoded = e->media.n_decoded;
     s.media_refused = e->media.n_refused;

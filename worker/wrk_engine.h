@@ -23,6 +23,7 @@ struct wrk_engine_opts {
     uint32_t batch_tokens;     /* as given to mdl_open */
     uint32_t max_queue;        /* tasks held, running and waiting */
     uint64_t cache_bytes;      /* of KV pages the prompt cache may keep; 0 = none */
+    uint32_t embed_wait_ms;    /* most that a pass of embeddings waits for more; 0 = never */
     uint32_t cache_min_tokens; /* prompts below this are neither looked up nor kept */
     uint32_t spec_most;        /* drafts of a sequence in a pass, at most WRK_SPEC_MOST; 0 = none.
                                   The model was opened with max_out = wrk_spec_rows(max_seqs) */
@@ -61,6 +62,9 @@ void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes);
  * gives for every token. */
 uint64_t wrk_engine_bytes(const struct wrk_engine *e);
 bool wrk_engine_busy(const struct wrk_engine *e);
+/* How long the next step may be put off while nothing arrives: a pass waits for texts of clients
+ * that were just answered. 0 = step now. */
+uint32_t wrk_engine_rest_ms(const struct wrk_engine *e);
 /* One bounded step. Errors end the worker: those of the channel; RC_WEIGHT_IO (the
  * tasks were told). A task's own failure is answered and is no error here. */
 enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err);

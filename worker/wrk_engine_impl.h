@@ -117,6 +117,11 @@ struct wrk_engine {
     float *embed_weights, *embed_vectors; /* of each row, where the model gives them */
     uint32_t max_embed_seqs, embed_rows;
     uint32_t encode_dim;  /* values of a sequence; 0: the model encodes nothing */
+    /* A pass may wait for the texts of clients that the last one answered: when that one ended, how
+     * long it took, how many tasks it ended or left. wait_from: since when it waits, 0 = it does not */
+    uint64_t pass_end_us, pass_us, wait_from_us, wait_until_us;
+    uint32_t n_expected, n_answered;
+    uint64_t n_embed_passes, n_embed_waits, embed_wait_us;
     uint64_t token_bytes; /* of token vectors, held by tasks that have begun */
     uint32_t n_in_pass;   /* picks, while the model runs */
     uint64_t pass_look_us;

@@ -24,6 +24,7 @@
 #include "wrk_log.h"
 
 #define QUEUE_DEFAULT 256u
+#define WAIT_MS_MAX 50u /* of embed_wait_ms */
 #define FRAMES_PER_TURN 64
 #define STATS_US 100000u
 #define PROGRESS_US 50000u
@@ -206,6 +207,7 @@ static enum rc load(struct wrk *w, struct rc_err *why)
     e.spec_most = w->model.spec_most;
     e.max_seqs = w->model.max_seqs;
     e.batch_tokens = w->model.batch_tokens;
+    e.embed_wait_ms = b->embed_wait_ms < WAIT_MS_MAX ? b->embed_wait_ms : WAIT_MS_MAX;
     return wrk_engine_new(&w->engine, &e, why);
 }
 
@@ -393,12 +395,12 @@ static enum rc drain_channel(struct wrk *w, struct rc_err *err)
     return RC_OK;
 }
 
-/* Milliseconds poll may sleep: none while there is work, until the next Stats while
+/* Milliseconds poll may sleep: none while there is work to do now, until the next Stats while
  * the last are older than the last step, else for ever. */
 static int patience(const struct wrk *w, bool work)
 {
     if (work)
-        return 0;
+        return (int)wrk_engine_rest_ms(w->engine);
     return w->engine != NULL && !w->idle_told ? (int)(STATS_US / 1000) : -1;
 }
 

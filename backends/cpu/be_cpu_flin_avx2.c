@@ -16,6 +16,8 @@
 #define INLINE static inline __attribute__((always_inline))
 /* Constant bounds: only fully unrolled do the sums live in registers. */
 #define UNROLL _Pragma("GCC unroll 8")
+/* 5 % of an encoder's products: fewer steps of pointers beside the sums. */
+#define UNROLL_4 _Pragma("GCC unroll 4")
 
 /* Columns kept in L1 while all rows of the call pass: 16 x 384 f32 = 24 KiB. */
 #define K_BLOCK 384u
@@ -43,6 +45,7 @@ INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const flo
         UNROLL
     for (unsigned j = 0; j < 2 * units; j++)
         acc[i][j] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(out + i * ld + 8 * j);
+    UNROLL_4
     for (size_t k = k0; k < k1; k++) {
         __m256 wv[8];
 

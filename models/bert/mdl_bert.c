@@ -13,6 +13,8 @@
 #include "mdl_bert.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------- forward pass */
 

@@ -15,7 +15,12 @@ uint32_t tok_lower(uint32_t cp);     /* simple lower case */
 uint32_t tok_combining(uint32_t cp); /* canonical combining class */
 /* false: certainly decomposes to itself */
 bool tok_decomposes(uint32_t cp, bool compat);
-/* Does a grapheme cluster end between two characters? *state is libutf8proc's, 0 at first. */
-bool tok_cluster_ends(uint32_t cp, uint32_t next, int32_t *state);
+/* Where in a text the search for the ends of grapheme clusters stands; zeroed at first. */
+struct tok_cluster {
+    int32_t state;    /* libutf8proc's */
+    uint8_t conjunct; /* 1 behind an Indic consonant, 2 a sign that joins it to the next */
+};
+/* Does a cluster end between two characters? */
+bool tok_cluster_ends(struct tok_cluster *k, uint32_t cp, uint32_t next);
 
 #endif

@@ -132,8 +132,8 @@ static enum rc replace(struct held *h, size_t n_old, const char *s, size_t n)
     return rc;
 }
 
-/* End of the cluster at i; *n_chars of it. *state is libutf8proc's. */
-static size_t cluster_end(const char *s, size_t n, size_t i, int32_t *state, size_t *n_chars,
+/* End of the cluster at i; *n_chars of it. */
+static size_t cluster_end(const char *s, size_t n, size_t i, struct tok_cluster *c, size_t *n_chars,
                           struct tok_run *r)
 {
     uint32_t cp = 0, next = 0;
@@ -142,7 +142,7 @@ static size_t cluster_end(const char *s, size_t n, size_t i, int32_t *state, siz
     *n_chars = 1;
     for (i += k; i < n && !(r && tok_stopped(r)); i += k, cp = next, ++*n_chars) {
         k = tok_utf8(s + i, n - i, &next);
-        if (tok_cluster_ends(cp, next, state))
+        if (tok_cluster_ends(c, cp, next))
             break;
     }
     return i;
@@ -154,13 +154,13 @@ enum rc tok_norm_precompiled(const struct tok_norm *k, const struct tok_text *in
 {
     struct held h = {.to = {.in = in, .out = out, .with_src = with_src, .err = err}};
     size_t end, n_chars, len, n_new;
-    int32_t state = 0;
+    struct tok_cluster cluster = {0};
     enum rc rc = RC_OK;
     const char *new;
     uint32_t cp;
 
     for (size_t i = 0; i < in->n && rc == RC_OK;) {
-        end = cluster_end(in->s, in->n, i, &state, &n_chars, r);
+        end = cluster_end(in->s, in->n, i, &cluster, &n_chars, r);
         if (end - i < CLUSTER_MAX &&
             (new = tok_charsmap_find(k->map, in->s + i, end - i, &n_new))) {
             rc = replace(&h, n_chars, new, n_new);

@@ -92,7 +92,7 @@ enum rc mdl_tok_encode_pair(const struct mdl_tok *t, const char *a, size_t n_a, 
         goto out;
     }
     /* ... but of which of two is longer, to whom the odd token goes */
-    if (more_a && more_b && room % 2 &&
+    if ((more_a || more_b) && va.n == vb.n && room % 2 &&
         ((rc = encode_one(t, a, n_a, 0, flags, &more_a, &va, err)) != RC_OK ||
          (rc = encode_one(t, b, n_b, 0, flags, &more_b, &vb, err)) != RC_OK))
         goto out;

@@ -98,6 +98,9 @@ void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms
     f->code = code_of(err->code, loading);
     if (err->code == RC_CONFLICT && strcmp(err->what, "model_identity") == 0)
         f->code = SUP_E_MODEL_IDENTITY_MISMATCH;
+    /* numbers of a model that make no sense are no matter of resources (engine.md 4.3, EB-10) */
+    if (err->code == RC_FORMAT && loading && strstr(err->msg, "config.json: '") != NULL)
+        f->code = SUP_E_INVALID_MODEL_CONFIG;
     f->retry_ms = codes[f->code].http < 500 ? 0 : retry_ms;
     f->err = *err;
     if (!f->err.msg[0])
@@ -113,10 +116,19 @@ void sup_fail_refused(struct sup_fail *f, const struct rc_err *err)
     f->retry_ms = codes[f->code].retry_ms;
 }
 
+/* An input that a worker will never have room for, whatever else it does. */
+static bool input_limit(const struct sup_fail *f)
+{
+    return f->err.code == RC_LIMIT &&
+           (strcmp(f->err.what, "workspace_mb") == 0 || strcmp(f->err.what, "token_vectors") == 0);
+}
+
 unsigned sup_fail_http(const struct sup_fail *f)
 {
     unsigned http = codes[f->code].http;
 
+    if (input_limit(f) && f->code == SUP_E_MODEL_RESOURCE_LIMIT)
+        return 413;
     return f->retry_ms && http >= 500 && http != 504 ? 503 : http;
 }
 
@@ -132,6 +144,9 @@ void sup_fail_tokens(const struct sup_fail *f, struct sup_json *o)
     if (f->err.limit && f->err.code == RC_TOO_LARGE)
         sup_json_fmt(o, ",\"n_tokens\":%llu,\"limit\":%llu", (unsigned long long)f->err.n,
                      (unsigned long long)f->err.limit);
+    if (input_limit(f))
+        sup_json_fmt(o, ",\"limit_name\":\"%s\",\"needed_bytes\":%llu,\"allowed_bytes\":%llu",
+                     f->err.what, (unsigned long long)f->err.n, (unsigned long long)f->err.limit);
 }
 
 /* The facts that both forms carry. */

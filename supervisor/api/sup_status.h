@@ -29,6 +29,7 @@ struct sup_json;
     X(CONTENT_TOO_LARGE, "CONTENT_TOO_LARGE", 413, "invalid_request_error", "", 0)                \
     X(UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", 415, "invalid_request_error", "", 0)      \
     X(MODEL_LOAD_FAILED, "MODEL_LOAD_FAILED", 500, "server_error", "", 0)                         \
+    X(INVALID_MODEL_CONFIG, "INVALID_MODEL_CONFIG", 500, "server_error", "", 0)                   \
     X(MODEL_WEIGHTS_MISSING, "MODEL_WEIGHTS_MISSING", 500, "server_error", "", 0)                 \
     X(INFERENCE_FAILED, "INFERENCE_FAILED", 500, "server_error", "", 0)                           \
     X(REQUEST_POISONED, "REQUEST_POISONED", 500, "server_error", "", 0)                           \

@@ -332,6 +332,7 @@ void fleet_cache_tick(struct sup_fleet *f);
 void worker_grammars(struct worker *w, const char *model, const Ipc__GrammarStats *s);
 void worker_grammars_none(struct worker *w, const char *model);
 /* --- sup_fleet_media.c: of a model that takes files. */
+void worker_passes(struct worker *w, const char *model, const Ipc__Stats *s); /* of an encoder */
 void worker_media(struct worker *w, const char *model, const Ipc__Stats *s);
 void worker_media_none(struct worker *w, const char *model);
 

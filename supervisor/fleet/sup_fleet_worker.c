@@ -182,6 +182,7 @@ static void send_hello_load(struct worker *w)
     b.max_seqs = (uint32_t)c->max_seqs;
     b.ctx_tokens = (uint32_t)c->ctx_tokens;
     b.batch_tokens = (uint32_t)c->batch_tokens;
+    b.embed_wait_ms = (uint32_t)c->embed_wait_ms;
     b.max_queue = (uint32_t)c->max_queue;
     b.cache_bytes = w->cache_bytes = fleet_cache_first(w->f);
     b.cache_min_tokens = (uint32_t)c->prompt_cache_min_tokens;
@@ -343,6 +344,7 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
         worker_grammars(w, id, s->grammar);
     if (w->loaded && (w->loaded->can_embed_image || w->loaded->can_embed_sound))
         worker_media(w, id, s);
+    worker_passes(w, id, s);
     worker_protos(w, id, s);
     old->steps = s->steps;
     old->hot_allocs = s->hot_allocs;

@@ -113,6 +113,10 @@
       "guesses over the time with them; 0 = not known yet")                                        \
     X(EXTRACT, "inferd_extract_total", COUNTER, "model", "what", "extraction: windows of texts, "    \
       "passes they shared, tokens (schemas included), spans found")                                \
+    X(EMBED_PASSES, "inferd_embed_passes_total", COUNTER, "model", "wait", "passes of an "         \
+      "encoder: at once, or after a wait for more texts")                                          \
+    X(EMBED_WAIT_SECONDS, "inferd_embed_wait_seconds_total", COUNTER, "model", NULL, "time that "  \
+      "passes waited for more texts")                                                              \
     X(MEDIA, "inferd_media_files_total", COUNTER, "model", "result", "pictures and sounds: "        \
       "decoded, refused (broken, too large or of another type)")                                   \
     X(MEDIA_SECONDS, "inferd_media_decode_seconds_total", COUNTER, "model", NULL, "time spent "    \

@@ -165,7 +165,8 @@ def places(e):
 
 PAIRS = (("a a a", "b", 0), ("a a a a a", "b b b", 9), ("a", "b b b b b b", 8), ("b b b b b b", "a", 8),
          ("a a a a a a", "b b b b b b b", 11), ("a a a a a a a", "b b b b b b", 11), ("a a a a a a", "b b b b b b", 11),
-         ("", "b b b b b b", 7), ("", "", 0))
+         ("", "b b b b b b", 7), ("", "", 0), ("a a a a a a a a a", "a a a a a a", 8), ("a a a a a a", "a a a a a a a a", 8),
+         ("a a a a a a", "a a a a a", 8), ("a a a a a a a a", "a a a a a a a a", 8))
 out = []
 for name, f, texts in FILES:
     t, rows, pairs = Tokenizer.from_str(json.dumps(f)), [], []

@@ -72,6 +72,28 @@ static void test_every_rc(void **state)
 #undef X
 }
 
+static void test_what_never_fits_and_what_makes_no_sense(void **state)
+{
+    struct rc_err err = RC_ERR_INIT;
+    struct sup_json o = {0};
+    struct sup_fail f;
+
+    rc_bound(rc_fail_what(&err, RC_LIMIT, "workspace_mb", "too long"), 900, 100, &err);
+    sup_fail_rc(&f, &err, 0, false);
+    assert_int_equal(sup_fail_http(&f), 413);
+    assert_string_equal(sup_code_word(f.code), "MODEL_RESOURCE_LIMIT");
+    assert_int_equal(f.retry_ms, 0);
+    sup_fail_tokens(&f, &o);
+    sup_json_put(&o, "", 1);
+    assert_string_equal(
+        o.p, ",\"limit_name\":\"workspace_mb\",\"needed_bytes\":900,\"allowed_bytes\":100");
+    sup_json_deinit(&o);
+    rc_fail_what(&err, RC_FORMAT, "hidden_size", "config.json: 'hidden_size' is -1, expected 1");
+    sup_fail_rc(&f, &err, 0, true);
+    assert_string_equal(sup_code_word(f.code), "INVALID_MODEL_CONFIG");
+    assert_int_equal(sup_fail_http(&f), 500);
+}
+
 static void test_refused_at_once(void **state)
 {
     struct rc_err err;
@@ -142,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_rc),
+        cmocka_unit_test(test_what_never_fits_and_what_makes_no_sense),
         cmocka_unit_test(test_refused_at_once),
         cmocka_unit_test(test_shapes),
     };

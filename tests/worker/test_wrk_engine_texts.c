@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "worker/engine_ask.h"
+#include "wrk_engine_impl.h"
 
 /* ---------------------------------------------------------------- embedding */
 
@@ -324,6 +325,69 @@ static void tokenize_and_detokenize(void **state)
     rig_free(&r);
 }
 
+/* While clients come back a pass waits for all of them; for nobody else, and not for long. */
+static void a_pass_waits_for_those_just_answered(void **state)
+{
+    struct rig r = rig_new(fake_new(64, 2, 64), 64);
+    struct embed q = {.text = {"one text"}}, full = {.text = {0}};
+    struct gen g = {.prompt = "beside", .max_tokens = 3};
+
+    (void)state;
+    for (int i = 0; i < 9; i++)
+        full.text[i] = "a text of fifteen";
+    r.e->o.embed_wait_ms = 10000;
+    embed(&r, 1, &q);
+    step(&r);
+    assert_int_equal(r.m->n_encodes, 1); /* nothing was before it */
+    r.e->pass_us = 10000000;             /* as if it had taken so long */
+    embed(&r, 2, &q);
+    step(&r);
+    assert_int_equal(r.m->n_encodes, 2); /* everybody is back */
+    embed(&r, 3, &q);
+    embed(&r, 4, &q);
+    step(&r);
+    assert_int_equal(r.m->n_encodes, 3);
+    r.e->pass_us = 10000000;
+    embed(&r, 5, &q);
+    for (int i = 0; i < 3; i++)
+        step(&r);
+    assert_int_equal(r.m->n_encodes, 3); /* one of two is missing */
+    assert_int_equal(wrk_engine_rest_ms(r.e), 1);
+    embed(&r, 6, &q);
+    step(&r);
+    assert_int_equal(r.m->n_encodes, 4);
+    assert_int_equal(wrk_engine_rest_ms(r.e), 0);
+    assert_true(r.a[5].ended && r.a[6].ended);
+    r.e->pass_us = 10000000;
+    embed(&r, 7, &full); /* a full pass needs nobody */
+    step(&r);
+    assert_int_equal(r.m->n_encodes, 5);
+    run(&r);
+    embed(&r, 8, &q);
+    embed(&r, 9, &q);
+    step(&r);
+    r.e->pass_us = 10000000;
+    embed(&r, 10, &q);
+    step(&r);
+    assert_false(r.a[10].ended);
+    generate(&r, 11, &g); /* who generates is not kept waiting */
+    step(&r);
+    assert_true(r.a[10].ended);
+    run(&r);
+    embed(&r, 12, &q);
+    embed(&r, 13, &q);
+    step(&r);
+    r.e->pass_us = 10000000;
+    embed(&r, 14, &q);
+    step(&r);
+    assert_false(r.a[14].ended);
+    r.e->pass_end_us -= 10000000; /* the time is over */
+    step(&r);
+    assert_true(r.a[14].ended);
+    assert_int_equal(r.e->n_embed_waits, 3);
+    rig_free(&r);
+}
+
 static void a_text_is_cut_into_pieces(void **state)
 {
     struct rig r = rig_new(fake_new(64, 2, 64), 8);
@@ -377,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),
         cmocka_unit_test(a_long_text_neither_stops_others_nor_hides_its_cancel),
         cmocka_unit_test(tokenize_and_detokenize),
+        cmocka_unit_test(a_pass_waits_for_those_just_answered),
         cmocka_unit_test(a_text_is_cut_into_pieces),
     };
 
