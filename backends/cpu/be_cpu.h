@@ -368,8 +368,7 @@ enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_
 /* be_cpu_attn_rel.c */
 enum rc be_cpu_attention_rel(struct be_ctx *, const struct be_attention_rel_args *,
                              struct rc_err *);
-/* be_cpu_spans.c */
-enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *);
+enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *); /* be_cpu_spans.c */
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);
