@@ -35,7 +35,8 @@ static float dot(const float *h, const float *g, uint32_t n)
             lane[l] += h[c + l] * g[c + l];
     for (uint32_t l = 0; c + l < n; l++)
         lane[l] += h[c + l] * g[c + l];
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 void be_spans_rows(const struct be_spans_args *s, const float *a, const float *b, const float *g,
@@ -83,7 +84,8 @@ enum rc be_spans(struct be_ctx *ctx, const struct be_spans_args *s, struct rc_er
         return ctx->ops->spans(ctx, s, err);
     if ((rc = rows(ctx, s->a, s->row, s->n, s->n_cols, s->scratch, &a, err)) != RC_OK ||
         (rc = rows(ctx, s->b, s->row, s->n, s->n_cols, s->scratch + words, &b, err)) != RC_OK ||
-        (rc = rows(ctx, s->g, s->g_row, s->n_g, s->n_cols, s->scratch + 2 * words, &g, err)) != RC_OK)
+        (rc = rows(ctx, s->g, s->g_row, s->n_g, s->n_cols, s->scratch + 2 * words, &g, err)) !=
+            RC_OK)
         return rc;
     be_spans_rows(s, a, b, g, 0, s->n);
     return RC_OK;

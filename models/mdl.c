@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3,  &mdl_gemma4,  &mdl_gemma4_drafter,
-                                                    &mdl_bert,    &mdl_eg1,     &mdl_eg2,
-                                                    &mdl_deberta, &mdl_gliner2, NULL};
+static const struct mdl_family *const families[] = {
+    &mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter, &mdl_bert,    &mdl_modernbert,
+    &mdl_eg1,    &mdl_eg2,    &mdl_deberta,        &mdl_gliner2, NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -171,6 +171,22 @@ static enum rc over(const char *what, uint64_t need, uint64_t allowed, struct rc
     return RC_LIMIT;
 }
 
+/* What an encoder's workspace is worth, and that it is too small for the longest inputs. */
+static void tell_workspace(struct mdl *m)
+{
+    struct mdl_info *i = &m->info;
+    size_t n = strlen(i->note);
+
+    if (m->passes.max_rows == 0)
+        return;
+    i->token_work_bytes = m->plan.tensor_bytes / m->passes.max_rows;
+    i->work_bytes_allowed = m->opts.workspace_bytes;
+    if (i->max_input_tokens < i->full_input_tokens)
+        snprintf(i->note + n, sizeof(i->note) - n,
+                 "%sthe workspace holds inputs of %u tokens, the model takes %u", n > 0 ? "; " : "",
+                 i->max_input_tokens, i->full_input_tokens);
+}
+
 /* Activations at the size the family wants, or smaller where the workspace is and
  * the family can work in smaller passes. */
 static enum rc build_activations(struct mdl *m, struct rc_err *err)
@@ -179,6 +195,7 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
     struct rc_err e = RC_ERR_INIT;
     enum rc rc;
 
+    m->info.full_input_tokens = m->info.max_input_tokens;
     while ((rc = m->fam->fit(m, &e)) == RC_OK) {
         if (o->workspace_bytes && m->plan.tensor_bytes > o->workspace_bytes)
             rc = over("workspace_bytes", m->plan.tensor_bytes, o->workspace_bytes, &e);
@@ -191,7 +208,9 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
             break;
         mdl_plan_free_tensors(&m->plan);
     }
-    if (rc != RC_OK && err)
+    if (rc == RC_OK)
+        tell_workspace(m);
+    else if (err)
         *err = e;
     return rc;
 }

@@ -51,6 +51,10 @@ struct mdl_info {
     uint32_t train_ctx_tokens;      /* claimed by the file */
     uint32_t embed_dim, vocab_size, n_layers, d_model;
     uint32_t max_input_tokens; /* encoders: specials included; else ctx_tokens */
+    /* encoders: max_input_tokens where the workspace is large enough; what a token takes of the
+     * workspace, and what is allowed (0 = no bound) */
+    uint32_t full_input_tokens;
+    uint64_t token_work_bytes, work_bytes_allowed;
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];

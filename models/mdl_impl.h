@@ -234,8 +234,8 @@ struct mdl_family {
                        const struct mdl_extract_out *, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg1,
-    mdl_eg2, mdl_deberta, mdl_gliner2;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert,
+    mdl_modernbert, mdl_eg1, mdl_eg2, mdl_deberta, mdl_gliner2;
 
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
@@ -243,7 +243,7 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
                      struct rc_err *err);
 
 /* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former (both as in mdl_family). run: mdl_encode_with, for a family that
+ * shrink, which halves the former down to the latter and then takes from both (as in mdl_family). run: mdl_encode_with, for a family that
  * has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);
@@ -254,6 +254,8 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
 /* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
 enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            const struct mdl_extract_out *out, struct rc_err *err);
+/* self_test of an encoder: two tokens, as short as a text can be, through every head there is. */
+enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 

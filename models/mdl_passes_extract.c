@@ -36,7 +36,8 @@ static enum rc check_prompts(const struct mdl_extract_in *in, struct rc_err *err
         const struct mdl_extract_prompt *p = &in->prompts[i];
 
         if (p->n_fields == 0 || p->mark < next || p->mark >= in->n_marks ||
-            p->n_fields >= in->n_marks - p->mark || (!p->is_classes && (p->n_most == 0 || p->n_fields > MDL_EXTRACT_WORDS)))
+            p->n_fields >= in->n_marks - p->mark ||
+            (!p->is_classes && (p->n_most == 0 || p->n_fields > MDL_EXTRACT_WORDS)))
             return rc_fail(err, RC_INVALID,
                            "prompt %u: %u fields behind mark %u of %u, %u instances looked at", i,
                            p->n_fields, p->mark, in->n_marks, p->n_most);

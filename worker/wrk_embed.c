@@ -206,6 +206,24 @@ static enum rc input_tokens(struct wrk_engine *e, struct wrk_task *t, struct wrk
                             in->text.len, q->task_type, q->truncate, &it->truncated, &m->ids, why);
 }
 
+/* Longer than the workspace allows, though not than the model does: a matter of memory, for good
+ * (engine.md 4.3, EB-3). Any other failure stays what it is. */
+static enum rc too_long(const struct wrk_engine *e, enum rc rc, struct rc_err *why)
+{
+    const struct mdl_info *i = e->info;
+    uint64_t n = why->n, need = n * i->token_work_bytes;
+
+    if (rc != RC_TOO_LARGE || why->limit != i->max_input_tokens || n > i->full_input_tokens ||
+        i->full_input_tokens == i->max_input_tokens)
+        return rc;
+    return rc_bound(rc_fail_what(why, RC_LIMIT, "workspace_mb",
+                                 "an input of %llu tokens needs %llu bytes of workspace, "
+                                 "workspace_mb allows %llu: inputs of %u tokens",
+                                 (unsigned long long)n, (unsigned long long)need,
+                                 (unsigned long long)i->work_bytes_allowed, i->max_input_tokens),
+                    need, i->work_bytes_allowed, why);
+}
+
 static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx, struct rc_err *why)
 {
     struct wrk_embed *m = t->embed;
@@ -218,6 +236,7 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
     it->run_stage = WRK_STAGE_TEXT;
     rc = t->rerank != NULL ? wrk_rerank_tokens(e, t, idx, &it->truncated, why)
                            : input_tokens(e, t, it, &later, why);
+    rc = too_long(e, rc, why);
     if (rc == RC_OK && later) { /* made ready when its turn to be encoded comes */
         it->at = m->n_media_order;
         m->media_order[m->n_media_order++] = it;

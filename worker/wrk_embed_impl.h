@@ -149,7 +149,7 @@ void wrk_embed_media_drop(struct wrk_engine *e, struct wrk_item *it);
 enum rc wrk_outputs_check(const struct wrk_engine *e, unsigned outputs, const char *field,
                           struct rc_err *why);
 /* After the item's tokens are known: counts the vectors that the task will hold of it.
- * RC_TOO_LARGE more than one answer may have. */
+ * RC_LIMIT more than one answer may have. */
 enum rc wrk_tokens_count(const struct wrk_engine *e, struct wrk_task *t, struct wrk_item *it,
                          struct rc_err *why);
 /* May the task have its first item encoded now? What it will hold is counted from then on. */

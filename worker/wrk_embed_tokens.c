@@ -44,7 +44,7 @@ enum rc wrk_tokens_count(const struct wrk_engine *e, struct wrk_task *t, struct 
     if (!keeps_rows(t, it))
         return RC_OK;
     if (bytes > WRK_TOKEN_VECTORS_BYTES)
-        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input",
+        return rc_bound(rc_fail_what(why, RC_LIMIT, "token_vectors",
                                      "token vectors of one answer take %" PRIu64
                                      " bytes, at most %llu: ask for fewer inputs at a time",
                                      bytes, WRK_TOKEN_VECTORS_BYTES),

@@ -3,7 +3,8 @@
  * A continuous batcher: every step decodes one token of each running sequence and
  * gives the rest of the batch to prompts; embeddings run as bounded micro-batches
  * between steps; tokenizing is bounded per step. Tasks come and go between steps.
- * Each task ends with exactly one of Done, Vectors, Scores, Decided, Tokens, Text or Error.
+ * Each task ends with exactly one of Done, Vectors, Scores, Decided, Tokens, Text,
+ * Chunks or Error.
  * One thread. Page: docs/worker.md. Tests: tests/worker/test_wrk_engine.c
  */
 #ifndef INFERD_WRK_ENGINE_H
@@ -45,7 +46,7 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
                        struct rc_err *err);
 void wrk_engine_free(struct wrk_engine **e);
 
-/* Takes a Generate, Embed, Rerank, Decide, Tokenize or Detokenize frame, and its ownership in
+/* Takes a Generate, Embed, Rerank, Decide, Tokenize, Detokenize or Chunk frame, and its ownership in
  * every case. A full queue is answered on the channel (RC_BUSY). Errors: RC_STATE (task
  * 0, or a number in use: the front broke the protocol), those of the channel. */
 enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err);

@@ -20,6 +20,8 @@
 
 struct wrk_embed;
 struct wrk_decide;
+struct wrk_extract;
+struct wrk_ext_room;
 struct wrk_rerank;
 
 struct wrk_task {
@@ -35,6 +37,7 @@ struct wrk_task {
     struct wrk_embed *embed; /* of a Decide task too: the texts of this round; of a Rerank task */
     struct wrk_decide *decide;
     struct wrk_rerank *rerank;
+    struct wrk_extract *extract;
 };
 
 /* One choice of a Generate task, from its admission to its end. */
@@ -127,6 +130,11 @@ struct wrk_engine {
     } media;
 
     struct wrk_protos protos; /* of decisions */
+
+    struct wrk_ext_room *extract; /* NULL: the model does not extract */
+    struct {
+        uint64_t n_tokens, n_windows, n_passes, n_spans;
+    } extracted;
 
     /* while a text is tokenized or a file decoded: whose, when to look around next, how long the
      * others had their turn (in all), what came of it */
@@ -254,7 +262,17 @@ enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_decide_explain(const struct wrk_task *t, struct rc_err *why);
 void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t);
 
-/* --- wrk_small.c: Tokenize, Detokenize: answered whole. Errors: the task's in why;
+/* --- extract/wrk_ext_pass.c, wrk_ext_task.c */
+enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err);
+void wrk_extract_deinit(struct wrk_engine *e);
+/* Continues preparing, as wrk_embed_prepare. Errors: the task's. */
+enum rc wrk_extract_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                            struct rc_err *why);
+/* One micro-batch of all prepared Extract tasks; ends those that are complete. */
+enum rc wrk_extract_step(struct wrk_engine *e, struct rc_err *err);
+void wrk_extract_free(struct wrk_engine *e, struct wrk_task *t);
+
+/* --- wrk_small.c: Tokenize, Detokenize, Chunk: answered whole. Errors: the task's in why;
  * the channel's as the result. */
 enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
                       struct rc_err *err);

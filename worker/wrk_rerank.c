@@ -92,12 +92,11 @@ static enum rc check_sizes(const Ipc__Rerank *q, const struct wrk_rerank *r, str
                         q->n_documents, WRK_EMBED_ITEMS_MAX - 1, why);
     bytes *= q->n_documents; /* both are lengths within one frame */
     if (r->pairs && bytes > most)
-        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "query",
-                                     "a query of %zu bytes for %zu documents: together %llu bytes, "
-                                     "at most %llu",
-                                     q->query.len, q->n_documents, (unsigned long long)bytes,
-                                     (unsigned long long)most),
-                        bytes, most, why);
+        return rc_fail_what(why, RC_TOO_LARGE, "query",
+                            "a query of %zu bytes for %zu documents: together %llu bytes, at most "
+                            "%llu",
+                            q->query.len, q->n_documents, (unsigned long long)bytes,
+                            (unsigned long long)most);
     return RC_OK;
 }
 
@@ -181,7 +180,8 @@ void wrk_rerank_explain(const struct wrk_task *t, struct rc_err *why)
     else
         rc_wrap(why, "document %d", why->item);
     why->item = is_query ? -1 : why->item;
-    snprintf(why->what, sizeof(why->what), "%s", is_query ? "query" : "documents");
+    if (why->code != RC_LIMIT) /* those name the limit */
+        snprintf(why->what, sizeof(why->what), "%s", is_query ? "query" : "documents");
 }
 
 /* --------------------------------------------------------------------- scoring */

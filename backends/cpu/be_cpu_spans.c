@@ -35,7 +35,7 @@ enum rc be_cpu_spans(struct be_ctx *ctx, const struct be_spans_args *s, struct r
         (rc = be_cpu_check(s->b, "spans", "b", rows, s->n_cols, err)) != RC_OK ||
         (rc = be_cpu_check(s->g, "spans", "g", vecs, s->n_cols, err)) != RC_OK)
         return rc;
-    be_cpu_pool_run(c->pool, s->n,
-                    be_cpu_grain_rows((uint64_t)s->n_cols * s->width * (s->n_g + 1)), range, &job);
+    be_cpu_pool_run(c->pool, s->n, be_cpu_grain_rows((uint64_t)s->n_cols * s->width * (s->n_g + 1)),
+                    range, &job);
     return RC_OK;
 }

@@ -19,9 +19,9 @@
 INLINE void hinge(const float *a, const float *b, size_t n, float *h)
 {
     for (size_t c = 0; c < n; c += 8)
-        _mm256_store_ps(h + c, _mm256_max_ps(_mm256_setzero_ps(),
-                                             _mm256_add_ps(load_n(a + c, n - c),
-                                                           load_n(b + c, n - c))));
+        _mm256_store_ps(h + c,
+                        _mm256_max_ps(_mm256_setzero_ps(),
+                                      _mm256_add_ps(load_n(a + c, n - c), load_n(b + c, n - c))));
 }
 
 INLINE float sum8(__m256 v)
@@ -33,8 +33,7 @@ INLINE float sum8(__m256 v)
 }
 
 /* sum[s][q] = h[s] . g[q] over n columns. */
-static void tile(const float (*h)[BLOCK], const float *const *g, size_t n,
-                 float sum[SPANS][VECS])
+static void tile(const float (*h)[BLOCK], const float *const *g, size_t n, float sum[SPANS][VECS])
 {
     __m256 acc[SPANS][VECS];
 

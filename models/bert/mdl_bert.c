@@ -13,8 +13,6 @@
 #include "mdl_bert.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ------------------------------------------------------------- forward pass */
 
@@ -156,7 +154,7 @@ const struct mdl_family mdl_bert = {
     .plan = mdl_bert_plan,
     .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_sbert_self_test,
+    .self_test = mdl_passes_self_test,
     .free = mdl_bert_free,
     .embed_tokens = embed_tokens,
     .pair_tokens = mdl_sbert_pair_tokens,

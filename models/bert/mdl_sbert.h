@@ -59,13 +59,11 @@ void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m);
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err);
 /* Types of rows in pairs as BERT was trained: 1 behind the first sep of a sequence, else 0. */
 void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types);
-/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width.
- * self_test: two tokens, as short as a text can be, through every head that there is. */
+/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width. */
 enum rc mdl_sbert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
                               const char *doc, size_t n_doc, bool truncate, bool *truncated,
                               struct mdl_ids *out, struct rc_err *err);
 enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err);
-enum rc mdl_sbert_self_test(struct mdl *m, struct rc_err *err);
 /* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
 enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
                          struct rc_err *err);

@@ -1,8 +1,7 @@
 /* mdl_sbert_alike.c - what all encoders with sentence-transformers' side files do alike: what info
- * says, pairs and their types, the width of vectors, the first pass.
+ * says, pairs and their types and the width of vectors.
  * Source: encoders.md 2.6, 3. Tests: tests/models/test_mdl_bert*.c, test_mdl_deberta*.c
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,36 +65,4 @@ enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err)
                         "dimensions %u: this model was not trained for shorter vectors, it only "
                         "gives %u",
                         dims, m->info.embed_dim);
-}
-
-static enum rc check_finite(const float *v, size_t n, const char *what, struct rc_err *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(v[i]))
-            return rc_fail(err, RC_FORMAT, "the model's first %s is not finite (value %zu)", what,
-                           i);
-    return RC_OK;
-}
-
-/* Two tokens, as short as a text can be, through every head that there is. */
-enum rc mdl_sbert_self_test(struct mdl *m, struct rc_err *err)
-{
-    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    size_t dim = mdl_encode_dim(m), n_vec = 2 * (size_t)m->info.token_dim;
-    float *out = calloc(dim + 2 + n_vec, sizeof(float)), *weights, *vectors;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    weights = out + dim;
-    vectors = weights + 2;
-    rc = mdl_encode_tokens(m, 1, ids, offsets, out, m->info.can_sparse ? weights : NULL,
-                           n_vec ? vectors : NULL, err);
-    if (rc == RC_OK)
-        rc = check_finite(out, dim, m->info.can_rerank ? "logit" : "vector", err);
-    if (rc == RC_OK)
-        rc = check_finite(weights, 2 + n_vec, "token's weight or vector", err);
-    free(out);
-    return rc;
 }

@@ -212,26 +212,6 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
     return mdl_sbert_tokens(&g->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
-/* The shortest input: the first token and what closes it. */
-static enum rc self_test(struct mdl *m, struct rc_err *err)
-{
-    const struct eg1 *g = m->state;
-    const int32_t ids[2] = {g->text.bos, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    float *out = calloc(m->info.embed_dim, sizeof(float));
-    uint32_t i;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = mdl_encode(m, 1, ids, offsets, out, err);
-    for (i = 0; rc == RC_OK && i < m->info.embed_dim; i++)
-        if (!isfinite(out[i]))
-            rc = rc_fail(err, RC_FORMAT, "the model's first vector is not finite (value %u)", i);
-    free(out);
-    return rc;
-}
-
 static const char *const hf_archs[] = {"Gemma3TextModel", NULL};
 static const char *const gguf_archs[] = {"gemma-embedding", NULL};
 
@@ -246,7 +226,7 @@ const struct mdl_family mdl_eg1 = {
     .plan = plan,
     .fit = fit,
     .shrink = mdl_passes_shrink,
-    .self_test = self_test,
+    .self_test = mdl_passes_self_test,
     .free = eg1_free,
     .embed_tokens = embed_tokens,
     .encode = encode,

@@ -14,8 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum rc g2_relu(struct mdl *m, struct be_tensor *x, uint32_t n, uint32_t n_cols,
-                struct rc_err *err)
+enum rc g2_relu(struct mdl *m, struct be_tensor *x, uint32_t n, uint32_t n_cols, struct rc_err *err)
 {
     struct g2 *g = m->state;
     struct be_act_args a = {.x = x, .out = x, .n = n, .kind = BE_ACT_RELU};
@@ -56,7 +55,7 @@ struct pass {
     struct g2 *g;
     const struct mdl_extract_in *in;
     const struct mdl_extract_out *out;
-    uint32_t n, first;            /* sequences; number of the first */
+    uint32_t n, first; /* sequences; number of the first */
     uint32_t n_rows;
     const struct be_tensor *states; /* of the encoder */
 };
@@ -69,10 +68,8 @@ static uint32_t row_of(const struct pass *p, uint32_t s)
 static enum rc encode(struct pass *p, struct rc_err *err)
 {
     struct mdl *m = p->m;
-    struct mdl_pass e = {.n_seqs = p->n,
-                         .offsets = m->passes.offsets,
-                         .ids = p->g->ids,
-                         .pos = m->passes.pos};
+    struct mdl_pass e = {
+        .n_seqs = p->n, .offsets = m->passes.offsets, .ids = p->g->ids, .pos = m->passes.pos};
     uint32_t rows = 0;
 
     for (uint32_t s = 0; s < p->n; s++) {
@@ -205,8 +202,8 @@ static enum rc tell_heads(struct pass *p, uint32_t s, struct rc_err *err)
             rc = p->out->classes(p->out->user, p->first + s, i, g->cls_logits + mark + 1, err);
         else if (p->out->count)
             rc = p->out->count(p->out->user, p->first + s, i,
-                               g->count_logits + (size_t)mark * MDL_EXTRACT_COUNTS,
-                               g->n_inst[mark], err);
+                               g->count_logits + (size_t)mark * MDL_EXTRACT_COUNTS, g->n_inst[mark],
+                               err);
     }
     return rc;
 }
@@ -258,8 +255,7 @@ static enum rc read_words(struct pass *p, uint32_t s0, uint32_t s1, uint32_t *n_
             if (view == NULL &&
                 (rc = be_tensor_read(p->m->be, p->states, from, n, g->buf, err)) != RC_OK)
                 return rc;
-            pool_word(g, view ? view + (size_t)from * g->d : g->buf, n,
-                      g->buf2 + (size_t)k * g->d);
+            pool_word(g, view ? view + (size_t)from * g->d : g->buf, n, g->buf2 + (size_t)k * g->d);
         }
     *n_words = k;
     if (k == 0)

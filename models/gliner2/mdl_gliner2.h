@@ -8,11 +8,11 @@
 
 #define G2_MAX_WIDTH 64
 #define G2_EXPERTS 4
-#define G2_LAYERS 2    /* of the small transformer of count_lstm_v2 */
-#define G2_SMALL 128   /* its width */
+#define G2_LAYERS 2  /* of the small transformer of count_lstm_v2 */
+#define G2_SMALL 128 /* its width */
 #define G2_HEADS 4
 #define G2_ROWS MDL_EXTRACT_WORDS /* words, or fields of a step, in one product of a head */
-#define G2_VECS 64u    /* fields whose spans are scored at once */
+#define G2_VECS 64u               /* fields whose spans are scored at once */
 
 enum g2_pool { G2_FIRST, G2_MEAN, G2_MAX };
 enum g2_count { G2_LSTM, G2_LSTM_V2, G2_MOE };
@@ -57,15 +57,15 @@ struct g2 {
     float *marks;    /* [rows of a pass, d]: states of a pass's marks */
     float *step;     /* [20, 3 d]: what a step's position gives the gates */
     bool stepped;
-    float *out_bias; /* [d] */
-    float *count_logits; /* [rows of a pass, 20]: of the prompt whose first mark it is */
-    uint32_t *n_inst;    /* [rows of a pass]: the same */
-    float *cls_logits;   /* [rows of a pass], by mark */
-    float *state;        /* [rows, d] */
-    float *buf, *buf2;   /* [rows, 4 d + 20], [rows, d] */
-    float *scores;       /* [G2_VECS, rows, width] */
-    float *scratch;      /* of be_spans */
-    uint32_t *seg;       /* [rows + 1] */
+    float *out_bias;        /* [d] */
+    float *count_logits;    /* [rows of a pass, 20]: of the prompt whose first mark it is */
+    uint32_t *n_inst;       /* [rows of a pass]: the same */
+    float *cls_logits;      /* [rows of a pass], by mark */
+    float *state;           /* [rows, d] */
+    float *buf, *buf2;      /* [rows, 4 d + 20], [rows, d] */
+    float *scores;          /* [G2_VECS, rows, width] */
+    float *scratch;         /* of be_spans */
+    uint32_t *seg;          /* [rows + 1] */
     struct g2_query *query; /* [rows] */
 };
 

@@ -83,14 +83,14 @@ static enum rc read_encoder(struct g2 *g, int root_fd, struct rc_err *err)
 /* Every mark that prompts are made of. */
 static enum rc check_marks(const struct mdl *m, struct rc_err *err)
 {
-    static const char *const marks[] = {"[SEP_STRUCT]", "[SEP_TEXT]", "[P]",       "[C]",
-                                        "[E]",          "[R]",        "[L]",       "[EXAMPLE]",
+    static const char *const marks[] = {"[SEP_STRUCT]", "[SEP_TEXT]",   "[P]", "[C]",
+                                        "[E]",          "[R]",          "[L]", "[EXAMPLE]",
                                         "[OUTPUT]",     "[DESCRIPTION]"};
 
     for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++)
         if (mdl_tok_find(m->tok, marks[i], strlen(marks[i])) < 0)
-            return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                                "the tokenizer has no token '%s'", marks[i]);
+            return rc_fail_what(err, RC_FORMAT, "tokenizer.json", "the tokenizer has no token '%s'",
+                                marks[i]);
     return RC_OK;
 }
 
@@ -119,10 +119,9 @@ enum rc g2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
     m->info.d_model = g->d;
     m->info.train_ctx_tokens = e->n_pos;
     /* distances beyond those of training have the farthest one's place: long schemas are read */
-    m->info.max_input_tokens = e->bounded ? e->n_pos
-                               : m->opts.ctx_tokens == 0
-                                   ? INPUT_TOKENS
-                                   : m->opts.ctx_tokens < INPUT_MOST ? m->opts.ctx_tokens
-                                                                     : INPUT_MOST;
+    m->info.max_input_tokens = e->bounded                        ? e->n_pos
+                               : m->opts.ctx_tokens == 0         ? INPUT_TOKENS
+                               : m->opts.ctx_tokens < INPUT_MOST ? m->opts.ctx_tokens
+                                                                 : INPUT_MOST;
     return RC_OK;
 }

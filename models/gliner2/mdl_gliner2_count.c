@@ -57,7 +57,7 @@ enum rc g2_count_step(struct mdl *m, uint32_t t, uint32_t n, float *state, struc
             float r = sigmoid(in[c] + h[c]), z = sigmoid(in[d + c] + h[d + c]);
             float new = tanhf(in[2 * d + c] + r * h[2 * d + c]);
 
-            s[c] = (1 - z) * new + z * s[c];
+            s[c] = (1 - z) * new + z *s[c];
         }
     }
     return RC_OK;

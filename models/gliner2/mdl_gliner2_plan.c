@@ -1,8 +1,8 @@
 /* mdl_gliner2_plan.c - an extractor's weights by name, and the memory of its passes.
  *
  * The first matrix of out_project is taken in halves, of a span's start and of its end; the second
- * transposed: a field's vector goes through it once, instead of every span (docs/models/gliner2.md).
- * Source: encoders.md 6.5. Tests: tests/models/test_mdl_gliner2.c
+ * transposed: a field's vector goes through it once, instead of every span
+ * (docs/models/gliner2.md). Source: encoders.md 6.5. Tests: tests/models/test_mdl_gliner2.c
  */
 #include "mdl_gliner2.h"
 
@@ -44,9 +44,9 @@ static enum rc halves(struct mdl *m, const char *name, uint32_t rows, uint32_t n
 {
     enum rc rc = mdl_plan_columns(&m->plan, name, BE_USE_LINEAR, rows, n_a + n_b, 0, n_a, a, err);
 
-    return rc != RC_OK ? rc
-                       : mdl_plan_columns(&m->plan, name, BE_USE_LINEAR, rows, n_a + n_b, n_a, n_b,
-                                          b, err);
+    return rc != RC_OK
+               ? rc
+               : mdl_plan_columns(&m->plan, name, BE_USE_LINEAR, rows, n_a + n_b, n_a, n_b, b, err);
 }
 
 static enum rc vector(struct mdl *m, const char *name, uint32_t n, struct be_weight **w,
@@ -179,7 +179,7 @@ static enum rc plan_count(struct mdl *m, struct g2 *g, struct rc_err *err)
         (rc = vector(m, "count_embed.gru.bias_ih_l0", 3 * d, &g->ih_b, err)) != RC_OK ||
         (rc = vector(m, "count_embed.gru.bias_hh_l0", 3 * d, &g->hh_b, err)) != RC_OK)
         return rc;
-    return g->counting == G2_LSTM ? plan_lstm(m, g, err)
+    return g->counting == G2_LSTM  ? plan_lstm(m, g, err)
            : g->counting == G2_MOE ? plan_moe(m, g, err)
                                    : plan_v2(m, g, err);
 }
@@ -252,13 +252,15 @@ enum rc g2_fit(struct mdl *m, struct rc_err *err)
         uint32_t cols;
         struct be_tensor **slot;
     } want[] = {
-        {d, &g->x},         {d, &g->y},        {d, &g->z},
-        {4 * d, &g->hid},   {4 * d, &g->a},    {4 * d, &g->b},
-        {4 * d, &g->vec},   {3 * d, &g->gates}, {2 * d, &g->mid},
-        {MDL_EXTRACT_COUNTS, &g->counts},      {1, &g->one},
-        {small, &g->sx},    {small, &g->sq},   {small, &g->sk},
-        {small, &g->sv},    {small, &g->sa},   {2 * small, &g->sf},
-        {moe, &g->router_out},
+        {d, &g->x},          {d, &g->y},
+        {d, &g->z},          {4 * d, &g->hid},
+        {4 * d, &g->a},      {4 * d, &g->b},
+        {4 * d, &g->vec},    {3 * d, &g->gates},
+        {2 * d, &g->mid},    {MDL_EXTRACT_COUNTS, &g->counts},
+        {1, &g->one},        {small, &g->sx},
+        {small, &g->sq},     {small, &g->sk},
+        {small, &g->sv},     {small, &g->sa},
+        {2 * small, &g->sf}, {moe, &g->router_out},
     };
 
     if ((rc = fit_host(m, g, err)) != RC_OK ||

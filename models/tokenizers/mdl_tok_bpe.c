@@ -324,7 +324,8 @@ static bool hopeless(const struct tok_run *r, size_t n)
     const struct mdl_tok *t = r->t;
     size_t max = r->flags->max_tokens;
 
-    if (!max || !t->vocab.longest || (t->bpe.unk >= 0 && t->bpe.fuse_unk && !t->bpe.all_bytes) ||
+    if (!max || r->keep || !t->vocab.longest ||
+        (t->bpe.unk >= 0 && t->bpe.fuse_unk && !t->bpe.all_bytes) ||
         (t->bpe.unk < 0 && !t->bpe.all_bytes))
         return false;
     return n / t->vocab.longest > max;

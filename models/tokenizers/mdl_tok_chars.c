@@ -6,7 +6,7 @@
  * and punctuation of BERT are Unicode 8 (later ones count as letters, unassigned
  * code points are kept), marks and decompositions Unicode 9, expressions and lower
  * case newer than libutf8proc's: what it lacks is listed.
- * Tests: tests/models/test_mdl_tok_bert.c, test_mdl_tok_bytes.c
+ * Tests: tests/models/test_mdl_tok_bert.c, test_mdl_tok_parts.c
  */
 #include "mdl_tok_chars.h"
 

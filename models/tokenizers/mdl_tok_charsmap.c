@@ -5,7 +5,7 @@
  * array before it is read. Applied as the `tokenizers` library does it, not as
  * SentencePiece: by grapheme clusters, and by the *shortest* beginning that has a rule
  * (encoders.md 2.3).
- * Tests: tests/models/test_mdl_tok_unigram.c, fuzz: tests/fuzz/fuzz_tok_charsmap.c
+ * Tests: tests/models/test_mdl_tok_parts.c, fuzz: tests/fuzz/fuzz_tok_charsmap.c
  */
 #include "mdl_tok_impl.h"
 

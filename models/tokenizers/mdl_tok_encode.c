@@ -73,6 +73,7 @@ enum rc tok_over(struct tok_run *r, size_t at_least)
     size_t n = r->out->n - r->base + at_least;
     enum rc rc;
 
+    r->over = true;
     if (n <= r->flags->max_tokens)
         n = r->flags->max_tokens + 1;
     rc = rc_fail(r->err, RC_TOO_LARGE, "the text has at least %zu tokens, at most %zu are allowed",
@@ -281,40 +282,63 @@ static enum rc check_utf8(const char *s, size_t n, struct rc_err *err)
     return RC_OK;
 }
 
+static enum rc encode(struct tok_run *r, const char *text, size_t n_bytes)
+{
+    const struct tok_part *around = r->t->single;
+    enum rc rc;
+
+    if (n_bytes > TOK_MAX_TEXT) {
+        rc = rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
+                     TOK_MAX_TEXT);
+        if (r->err) {
+            r->err->n = n_bytes;
+            r->err->limit = TOK_MAX_TEXT;
+        }
+        return rc;
+    }
+    r->src = r->flags->offsets || r->t->need_src;
+    if ((rc = check_utf8(text, n_bytes, r->err)) != RC_OK)
+        return rc;
+    for (uint32_t i = 0; r->flags->add_special && i < around[0].n && rc == RC_OK; i++)
+        rc = push(r, around[0].ids[i], 0, 0);
+    r->start = r->out->n;
+    if (rc == RC_OK)
+        rc = run_text(r, text, n_bytes);
+    for (uint32_t i = 0; r->flags->add_special && i < around[1].n && rc == RC_OK; i++)
+        rc = push(r, around[1].ids[i], 0, 0);
+    tok_text_deinit(&r->a);
+    tok_text_deinit(&r->b);
+    for (unsigned i = 0; i < 2 * TOK_MAX_STEPS; i++)
+        tok_text_deinit(&r->pre[i]);
+    free(r->path);
+    free(r->syms);
+    free(r->heap);
+    return rc;
+}
+
 enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n_bytes,
                        const struct mdl_tok_flags *flags, struct mdl_ids *out, struct rc_err *err)
 {
     struct tok_run r = {.t = t, .flags = flags, .out = out, .base = out->n, .err = err};
-    const struct tok_part *around = t->single;
-    enum rc rc;
+    enum rc rc = encode(&r, text, n_bytes);
 
-    if (n_bytes > TOK_MAX_TEXT) {
-        rc = rc_fail(err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
-                     TOK_MAX_TEXT);
-        if (err) {
-            err->n = n_bytes;
-            err->limit = TOK_MAX_TEXT;
-        }
-        return rc;
-    }
-    r.src = flags->offsets || t->need_src;
-    if ((rc = check_utf8(text, n_bytes, err)) != RC_OK)
-        return rc;
-    for (uint32_t i = 0; flags->add_special && i < around[0].n && rc == RC_OK; i++)
-        rc = push(&r, around[0].ids[i], 0, 0);
-    r.start = out->n;
-    if (rc == RC_OK)
-        rc = run_text(&r, text, n_bytes);
-    for (uint32_t i = 0; flags->add_special && i < around[1].n && rc == RC_OK; i++)
-        rc = push(&r, around[1].ids[i], 0, 0);
     if (rc != RC_OK)
         out->n = r.base;
-    tok_text_deinit(&r.a);
-    tok_text_deinit(&r.b);
-    for (unsigned i = 0; i < 2 * TOK_MAX_STEPS; i++)
-        tok_text_deinit(&r.pre[i]);
-    free(r.path);
-    free(r.syms);
-    free(r.heap);
+    return rc;
+}
+
+enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_bytes,
+                         const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
+                         struct rc_err *err)
+{
+    struct tok_run r = {
+        .t = t, .flags = flags, .out = out, .base = out->n, .err = err, .keep = true};
+    enum rc rc = encode(&r, text, n_bytes);
+
+    *more = rc == RC_TOO_LARGE && r.over;
+    if (*more)
+        return RC_OK;
+    if (rc != RC_OK)
+        out->n = r.base;
     return rc;
 }

@@ -237,16 +237,24 @@ struct tok_wordpiece {
     uint32_t n_start, n_prefix, max_chars;
 };
 
-/* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
- * in order of their byte. */
+/* Trie over the spellings. A step down is a miss of the cache, so children are neighbours
+ * and a node says all that is asked of it; where there are many, a table says which is
+ * which. */
+struct tok_node {
+    double score;
+    uint32_t first; /* first child, in order of their byte; with a table its number */
+    int32_t id;     /* piece that ends here, or -1 */
+    uint16_t n;     /* children */
+    uint8_t byte;
+    bool special, table;
+};
+
 struct tok_unigram {
     double *scores; /* by id */
     double unk_score;
     uint32_t n_pieces; /* ids at and above are added tokens only */
-    uint32_t n_nodes;
-    uint32_t *first;
-    int32_t *id; /* piece that ends here, or -1 */
-    uint8_t *byte;
+    struct tok_node *nodes;
+    uint32_t *tables; /* 256 children each, 0 none */
     int32_t unk;
     int32_t byte_id[256]; /* or -1 */
     bool byte_fallback;
@@ -312,6 +320,8 @@ struct tok_run {
     size_t n_heap, cap_heap;
     uint32_t n_steps; /* of work, for tok_stopped */
     bool stopped;
+    bool keep; /* over max_tokens what is there is wanted */
+    bool over;
 };
 
 /* One step of work done: does the caller want to stop? Then every loop ends, and
@@ -333,6 +343,11 @@ enum rc tok_ids_put(struct mdl_ids *v, int32_t id, uint32_t from, uint32_t to, b
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);
 /* Over max_tokens: RC_TOO_LARGE with the count so far. */
 enum rc tok_over(struct tok_run *r, size_t at_least);
+/* mdl_tok_encode, but with max_tokens the first so many are kept: *more says that there
+ * would be others. */
+enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_bytes,
+                         const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
+                         struct rc_err *err);
 
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);

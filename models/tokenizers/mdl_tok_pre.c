@@ -3,7 +3,7 @@
  * Steps run one inside the other: each piece goes through all later steps and the model
  * before the next is looked for, so nothing is kept but the pieces under way, and a bound
  * on tokens stops the work early. A step that rewrites its piece has a buffer of its own.
- * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_unigram.c
+ * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 

@@ -3,7 +3,7 @@
  * Files carry a regular expression, but only a handful are in use. Each is known here by
  * its exact text and matched by hand, in linear time; any other is refused by name. A
  * match begins at a given place; the order of tries is that of the alternatives.
- * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_bytes.c
+ * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 

@@ -3,7 +3,7 @@
  * Decompositions and pairs come from libutf8proc. The order of work is the reference's,
  * for it decides the places: characters are decomposed, each stretch of marks is sorted,
  * then the stream is composed; a character that swallows another also swallows its place.
- * Marks in a row are bounded. Tests: tests/models/test_mdl_tok_unigram.c
+ * Marks in a row are bounded. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 

@@ -44,7 +44,7 @@ enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to)
     const char *s = r->cur->s; /* a NUL stands behind the text */
     size_t keep = r->out->n, k;
     int32_t id;
-    enum rc rc;
+    enum rc rc = RC_OK;
 
     if (count_chars(s + from, to - from) > t->wp.max_chars)
         return tok_emit(r, t->wp.unk, from, to);
@@ -54,10 +54,12 @@ enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to)
         k = longest_piece(t, s + at, to - at, at > from, &id);
         if (k == 0) {
             r->out->n = keep;
+            r->over = false;
             return tok_emit(r, t->wp.unk, from, to);
         }
-        if ((rc = tok_emit(r, id, at, at + k)) != RC_OK)
+        /* over the bound, but a word that fails later is one token after all */
+        if (rc == RC_OK && (rc = tok_emit(r, id, at, at + k)) != RC_OK && rc != RC_TOO_LARGE)
             return rc;
     }
-    return RC_OK;
+    return rc;
 }

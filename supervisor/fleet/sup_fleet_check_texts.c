@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define SPANS_MAX (1u << 20) /* of one answer */
 
 /* Finite means: exponent bits not all ones. On integers, so that the loop is one
  * the compiler vectorizes and no alignment is assumed. */
@@ -193,8 +192,8 @@ struct text {
 
 static enum rc check_span(const Ipc__ExtractSpan *s, const struct text *t, struct rc_err *err)
 {
-    if (++*t->n_spans > SPANS_MAX)
-        return rc_fail(err, RC_FORMAT, "Extracted: more than %u spans", SPANS_MAX);
+    if (++*t->n_spans > IPC_EXTRACT_SPANS)
+        return rc_fail(err, RC_FORMAT, "Extracted: more than %u spans", IPC_EXTRACT_SPANS);
     if (!s)
         return sup_bad(err, "Extracted: a span is missing");
     if (!(s->score >= 0 && s->score <= 1))
@@ -265,7 +264,8 @@ static enum rc check_items(const struct sup_asked *a, const Ipc__Extract *q,
 
     for (size_t i = 0; i < x->n_items && rc == RC_OK; i++) {
         uint32_t of = i < q->n_schema_of ? q->schema_of[i] : 0;
-        const struct text t = {a->n_units[i], &n_spans};
+        /* a span may end with the dot that is put behind a text without one */
+        const struct text t = {a->n_units[i] + 1, &n_spans};
 
         if (of >= q->n_schemas)
             return rc_fail(err, RC_FORMAT, "Extracted: input %zu has no schema", i);

@@ -48,6 +48,24 @@ static void a_wordpiece_file_loads(void **state)
     mdl_tok_free(&t);
 }
 
+/* "s", "##s", "##s" and then no "##a": three pieces that come to one unknown token. */
+static void a_bound_counts_what_a_word_comes_to(void **state)
+{
+    struct mdl_tok_flags f = {.add_special = true, .max_tokens = 3};
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_tok *t = NULL;
+    struct mdl_ids v = {0};
+
+    assert_int_equal(mdl_tok_from_json(&t, sound, sizeof(sound) - 1, &err), RC_OK);
+    assert_int_equal(mdl_tok_encode(t, "sssa", 4, &f, &v, &err), RC_OK);
+    assert_true(v.n == 3 && v.ids[1] == 0);
+    v.n = 0;
+    assert_int_equal(mdl_tok_encode(t, "sss", 3, &f, &v, &err), RC_TOO_LARGE);
+    assert_int_equal(err.n, 4);
+    mdl_ids_deinit(&v);
+    mdl_tok_free(&t);
+}
+
 /* Sets the value at a path of keys and indices ("model/vocab/a") in the sound
  * file to a JSON text, or removes it ("-"). */
 static char *changed(const char *path, const char *value)
@@ -229,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wordpiece_file_loads),
+        cmocka_unit_test(a_bound_counts_what_a_word_comes_to),
         cmocka_unit_test(what_is_not_run_is_refused_by_name),
         cmocka_unit_test(text_that_is_no_json),
         cmocka_unit_test(a_piece_that_is_too_long),

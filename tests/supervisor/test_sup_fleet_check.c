@@ -701,7 +701,7 @@ static void what_is_extracted_was_asked_for(void **s)
     item[0].entities = entl;
     item[0].n_entities = 1;
     ANSWER(EXTRACTED, RC_OK);
-    span.end = 8;
+    span.end = 9; /* 8: the dot that was put behind it */
     ANSWER(EXTRACTED, RC_FORMAT);
     span.end = 5;
     ANSWER(EXTRACTED, RC_FORMAT);
@@ -771,7 +771,7 @@ static void what_is_extracted_was_asked_for(void **s)
     span.end = 9;
     assert_true(sup_asked_from(&asked, &q));
     ANSWER(EXTRACTED, RC_OK);
-    span.end = 10;
+    span.end = 11; /* 10: the dot */
     ANSWER(EXTRACTED, RC_FORMAT);
     sup_asked_deinit(&asked);
 }

@@ -602,6 +602,62 @@ uint32_t mdl_vector_rows(uint32_t n_rows, uint32_t *first)
     *first = n_rows > 0;
     return n_rows - *first;
 }
+/* Extraction: a word is what a field names by its first letter (score 0.98), every prompt has one
+ * instance, the last class is the best. A word of ! fails the pass, one of ? has no numbers. */
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err)
+{
+    float x[4096], count[MDL_EXTRACT_COUNTS] = {-4, 4};
+    enum rc rc = RC_OK;
+
+    m->n_encodes++;
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        usleep(m->layer_us);
+        if (m->encode_stop != NULL && m->encode_stop(m->encode_stop_user)) {
+            m->n_stopped++;
+            return rc_fail(err, RC_CANCELLED, "stopped at layer %u", l);
+        }
+    }
+    for (uint32_t s = 0, rows = 0; s < n; s++) {
+        rows += in[s].n_ids;
+        if (rows > m->most_encode_rows)
+            m->most_encode_rows = rows;
+        for (uint32_t w = 0; w < in[s].n_words; w++)
+            if (in[s].ids[in[s].words[w]] == FAKE_BYTE('!'))
+                return rc_fail(err, RC_INTERNAL, "the model fell");
+    }
+    for (uint32_t s = 0; s < n && rc == RC_OK; s++)
+        for (uint32_t p = 0; p < in[s].n_prompts && rc == RC_OK; p++) {
+            const struct mdl_extract_prompt *q = &in[s].prompts[p];
+
+            if (!q->is_classes)
+                rc = out->count(out->user, s, p, count, 1, err);
+            for (uint32_t f = 0; f < q->n_fields && q->is_classes; f++)
+                x[f] = (float)f;
+            if (q->is_classes)
+                rc = out->classes(out->user, s, p, x, err);
+            for (uint32_t f = 0; f < q->n_fields && !q->is_classes && rc == RC_OK; f++) {
+                const int32_t *label = in[s].ids + in[s].marks[q->mark + 1 + f];
+
+                for (uint32_t w = 0; w < in[s].n_words; w++) {
+                    int32_t first = in[s].ids[in[s].words[w]];
+
+                    x[2 * w] = first == FAKE_BYTE('?') ? NAN : first == label[3] ? 4 : -4;
+                    x[2 * w + 1] = w + 1 < in[s].n_words ? -4 : -INFINITY;
+                }
+                rc = out->spans(out->user, s, p, 0, f, x, err);
+            }
+        }
+    if (m->guard_after_pass)
+        m->fail_guard = true;
+    return rc;
+}
+
+uint32_t mdl_extract_rows(const struct mdl *m)
+{
+    return m->batch_tokens;
+}
+
 uint32_t mdl_encode_max_seqs(const struct mdl *m)
 {
     (void)m;
@@ -638,6 +694,7 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
                        const struct mdl_tok_flags *f, struct mdl_ids *out, struct rc_err *err)
 {
     size_t start = out->n;
+    uint32_t at = 0;
 
     (void)t;
     if (f->max_tokens != 0 && n + f->add_special > f->max_tokens) {
@@ -657,6 +714,12 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
         }
         /* \x01: a piece that the model has no vector for */
         mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
+        if (!f->offsets)
+            continue;
+        out->offsets = realloc(out->offsets, 2 * out->cap * sizeof(uint32_t));
+        at += ((unsigned char)text[i] & 0xc0) != 0x80; /* bytes of a character share it */
+        out->offsets[2 * out->n - 2] = at - 1;
+        out->offsets[2 * out->n - 1] = at;
     }
     return RC_OK;
 }

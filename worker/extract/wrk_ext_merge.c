@@ -329,6 +329,46 @@ static enum rc join(struct wrk_finds *out, const struct wrk_finds *in, uint32_t 
     return rc == RC_OK ? join_entities(out, s, err) : rc;
 }
 
+/* A model tells of several prompts in turn: things [n, size], which begin with their id, come
+ * together by it, those of one in their order. */
+static enum rc regroup(void *things, size_t n, size_t size, size_t n_ids, struct rc_err *err)
+{
+    size_t *at = calloc(n_ids + 1, sizeof(*at));
+    char *copy = malloc(n * size + 1), *list = things;
+    uint32_t id;
+
+    if (at == NULL || copy == NULL) {
+        free(at);
+        free(copy);
+        return rc_fail(err, RC_NOMEM, "no memory for %zu things found", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&id, list + i * size, sizeof(id));
+        at[id + 1]++;
+    }
+    for (size_t i = 1; i <= n_ids; i++)
+        at[i] += at[i - 1];
+    if (n > 0)
+        memcpy(copy, list, n * size);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&id, copy + i * size, sizeof(id));
+        memcpy(list + at[id]++ * size, copy + i * size, size);
+    }
+    free(at);
+    free(copy);
+    return RC_OK;
+}
+
+static enum rc regroup_all(struct wrk_finds *f, const Ipc__ExtractSchema *s, struct rc_err *err)
+{
+    enum rc rc = regroup(f->relation, f->n_relations, sizeof(*f->relation), s->n_relations, err);
+
+    if (rc == RC_OK)
+        rc = regroup(f->record, f->n_records, sizeof(*f->record), s->n_records, err);
+    return rc == RC_OK ? regroup(f->entity, f->n_entities, sizeof(*f->entity), s->n_entities, err)
+                       : rc;
+}
+
 enum rc wrk_finds_merge(struct wrk_finds *out, struct wrk_finds *in, const struct wrk_view *views,
                         uint32_t n, const struct wrk_schema *s, const char *text, size_t n_bytes,
                         bool flat, struct rc_err *err)
@@ -337,8 +377,11 @@ enum rc wrk_finds_merge(struct wrk_finds *out, struct wrk_finds *in, const struc
     size_t *at;
     enum rc rc;
 
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         move_all(&in[i], &views[i], &d);
+        if ((rc = regroup_all(&in[i], s->s, err)) != RC_OK)
+            return rc;
+    }
     if (n == 1) {
         *out = in[0];
         in[0] = (struct wrk_finds){0};

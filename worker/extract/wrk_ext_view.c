@@ -28,14 +28,14 @@ static enum rc tokens(struct wrk_view *v, const struct mdl_tok *tok,
 {
     struct mdl_tok_flags flags = {.parse_special = true, .max_tokens = max_ids, .stop = stop};
     char *low = NULL;
-    size_t cap = 0, n = 0, i;
+    size_t cap = 0, n = 0, i, kept = 0;
     enum rc rc = RC_OK;
 
     for (i = 0; rc == RC_OK && i < v->w.n; i++) {
-        const struct wrk_word *w = &v->w.w[i];
+        const struct wrk_word w = v->w.w[i];
+        size_t before = v->ids.n;
 
-        v->row[i] = (uint32_t)v->ids.n;
-        if ((rc = wrk_lower(v->text + w->at, w->to - w->at, &low, &cap, &n, err)) == RC_OK)
+        if ((rc = wrk_lower(v->text + w.at, w.to - w.at, &low, &cap, &n, err)) == RC_OK)
             rc = mdl_tok_encode(tok, low, n, &flags, &v->ids, err);
         if (rc == RC_TOO_LARGE || (rc == RC_OK && v->ids.n > max_ids)) {
             size_t all = v->ids.n + (rc == RC_OK || err == NULL ? 0 : (size_t)err->n);
@@ -46,8 +46,15 @@ static enum rc tokens(struct wrk_view *v, const struct mdl_tok *tok,
                                        all, i + 1, max_ids),
                           all, max_ids, err);
         }
+        /* a word that leaves no token has a row all the same, but there are not more words than
+         * tokens */
+        if (v->ids.n == before && kept >= v->ids.n)
+            continue;
+        v->row[kept] = (uint32_t)before;
+        v->w.w[kept++] = w;
     }
-    v->row[i] = (uint32_t)v->ids.n;
+    v->w.n = kept;
+    v->row[kept] = (uint32_t)v->ids.n;
     free(low);
     return rc;
 }

@@ -143,7 +143,7 @@ struct wrk_entity {
     uint32_t label;
     struct wrk_span span;
 };
-struct wrk_relation {
+struct wrk_relation { /* ids come first in all of these (wrk_finds_merge) */
     uint32_t relation;
     struct wrk_span head, tail;
 };
@@ -201,7 +201,8 @@ enum rc wrk_read_classes(struct wrk_reader *r, uint32_t prompt, const float *log
 enum rc wrk_read_field(struct wrk_reader *r, uint32_t prompt, uint32_t instance, uint32_t field,
                        const float *logits, uint32_t width, struct rc_err *err);
 
-/* What n windows of a document found, as one: offsets of the document. flat: entities of different
+/* What n windows of a document found, as one: offsets of the document, things of a label, relation
+ * and record together. flat: entities of different
  * labels do not overlap either, the better one stays. in[] may be spent. */
 enum rc wrk_finds_merge(struct wrk_finds *out, struct wrk_finds *in, const struct wrk_view *views,
                         uint32_t n, const struct wrk_schema *s, const char *text, size_t n_bytes,
