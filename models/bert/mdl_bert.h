@@ -38,7 +38,6 @@ struct bert {
 };
 
 enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
-/* mdl_bert.c: only the full size. */
 /* mdl_bert_plan.c */
 enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err);

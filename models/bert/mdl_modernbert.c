@@ -14,8 +14,6 @@
 
 #include <math.h>
 
-#include "mdl_bert.h"
-
 static enum rc norm(struct mdl *m, const struct modernbert *b, const struct be_tensor *x,
                     const struct be_weight *w, struct be_tensor *out, uint32_t n,
                     struct rc_err *err)

@@ -164,12 +164,7 @@ static enum rc as_embedder(struct mdl *m, struct modernbert *b, int root_fd, str
     if ((rc = mdl_sbert_load(&b->st, root_fd, err)) != RC_OK ||
         (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
         return rc;
-    m->info.can_embed = true;
-    if (b->st.max_seq && b->st.max_seq < b->n_pos)
-        m->info.max_input_tokens = b->st.max_seq;
-    if (b->st.default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 b->st.prompts[b->st.default_prompt].name);
+    mdl_sbert_inform(&b->st, m);
     return RC_OK;
 }
 
