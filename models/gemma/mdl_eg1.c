@@ -10,7 +10,6 @@
  * Source: gemma.md 1, 2, 9; docs/models/embeddinggemma.md. Tests: tests/models/test_mdl_eg1*.c
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "mdl_gemma.h"
@@ -25,7 +24,6 @@ struct eg1 {
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
 {
     struct eg1 *g = calloc(1, sizeof(*g));
-    uint32_t limit;
     enum rc rc;
 
     if (!g)
@@ -45,14 +43,9 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
         (rc = mdl_sbert_load(&g->st, src->root_fd, err)) != RC_OK ||
         (rc = mdl_sbert_join(&g->st, m, src->root_fd, err)) != RC_OK)
         return rc;
-    limit = g->text.train_ctx;
-    m->info.can_embed = true;
-    m->info.train_ctx_tokens = limit;
-    m->info.max_input_tokens = g->st.max_seq && g->st.max_seq < limit ? g->st.max_seq : limit;
+    m->info.train_ctx_tokens = m->info.max_input_tokens = g->text.train_ctx;
     m->info.n_layers = g->text.n_layers;
-    if (g->st.default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 g->st.prompts[g->st.default_prompt].name);
+    mdl_sbert_inform(&g->st, m);
     return RC_OK;
 }
 

@@ -360,6 +360,49 @@ static void cut_anywhere_or_changed_it_is_harmless(void **state)
     free(o.p);
 }
 
+/* A folder without other weights; and where there are others, they are read. */
+static void a_folder_may_hold_pytorch_model_bin(void **state)
+{
+    const struct entry entries[] = {{"archive/data.pkl", SOUND, sizeof(SOUND) - 1},
+                                    {"archive/data/0", six, sizeof(six)}};
+    struct out o = zip(entries, 2, false);
+    struct mdl_file *f = NULL;
+    struct rc_err e = RC_ERR_INIT;
+    char dir[256], path[512];
+    FILE *out;
+    int fd;
+
+    snprintf(dir, sizeof(dir), "%s/mdl-test-XXXXXX", TEST_BUILD);
+    assert_non_null(mkdtemp(dir));
+    fd = open_root(dir);
+    assert_int_equal(mdl_file_open(&f, fd, &e), RC_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "pytorch_model.bin"));
+    path_join(path, sizeof(path), dir, "pytorch_model.bin");
+    assert_non_null(out = fopen(path, "wb"));
+    assert_int_equal(fwrite(o.p, 1, o.n, out), o.n);
+    fclose(out);
+    need_ok(mdl_file_open(&f, fd, err));
+    assert_int_equal(mdl_file_format(f), MDL_SAFETENSORS);
+    assert_non_null(mdl_file_find(f, "w"));
+    /* and another file joins it, under a prefix */
+    close(fd);
+    fd = open_root(BGE_DIR);
+    need_ok(mdl_file_beside(f, fd, "sparse_linear.pt", "sparse_linear.", err));
+    assert_int_equal(mdl_file_n_tensors(f), 3);
+    assert_non_null(mdl_file_find(f, "w"));
+    assert_non_null(mdl_file_find(f, "sparse_linear.weight"));
+    assert_null(mdl_file_find(f, "weight"));
+    assert_int_equal(mdl_file_beside(f, fd, "absent.pt", "x.", &e), RC_NOT_FOUND);
+    assert_int_equal(mdl_file_n_tensors(f), 3);
+    /* twice the same name */
+    assert_int_equal(mdl_file_beside(f, fd, "sparse_linear.safetensors", "sparse_linear.", &e),
+                     RC_FORMAT);
+    close(fd);
+    mdl_file_close(&f);
+    tdir_rm(dir);
+    free(o.p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +412,7 @@ int main(void)
         cmocka_unit_test(tensors_of_types_no_kernel_reads_are_kept_by_name),
         cmocka_unit_test(archives_that_lie),
         cmocka_unit_test(files_of_torch_hold_what_safetensors_hold),
+        cmocka_unit_test(a_folder_may_hold_pytorch_model_bin),
         cmocka_unit_test(cut_anywhere_or_changed_it_is_harmless),
     };
 

@@ -86,6 +86,10 @@ static void make_tree(void)
     tmp_write("drafted/assistant/model.safetensors", "1234");
     tmp_mkdir("noweights");
     tmp_write("noweights/config.json", "{}");
+    tmp_mkdir("torch"); /* read where there are no other weights, and not counted beside them */
+    tmp_write("torch/config.json", "{}");
+    tmp_write("torch/pytorch_model.bin", "123456");
+    tmp_write("drafted/pytorch_model.bin", "123456");
     tmp_mkdir("org");
     tmp_mkdir("org/assistant"); /* elsewhere a name like any other */
     tmp_write("org/assistant/config.json", "{}");
@@ -118,9 +122,9 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
         const char *id;
         bool is_dir;
         uint64_t bytes;
-    } want[] = {{"bert", true, 5},         {"drafted", true, 7},       {"inside.gguf", false, 3},
-                {"one.gguf", false, 1},    {"org/assistant", true, 2}, {"org/sharded", true, 0},
-                {"org/two.gguf", false, 3}};
+    } want[] = {{"bert", true, 5},          {"drafted", true, 7},       {"inside.gguf", false, 3},
+                {"one.gguf", false, 1},     {"org/assistant", true, 2}, {"org/sharded", true, 0},
+                {"org/two.gguf", false, 3}, {"torch", true, 6}};
     struct sup_scan sc = {0};
     struct rc_err err = RC_ERR_INIT;
 
