@@ -40,7 +40,7 @@
 #define IPC_EXTRACT_INPUTS 1024u
 #define IPC_EXTRACT_INPUT_BYTES (8u << 20) /* of one text */
 #define IPC_EXTRACT_SCHEMAS 64u
-#define IPC_EXTRACT_LABELS 4096u   /* of a schema: labels, fields, relations, classes, choices */
+#define IPC_EXTRACT_LABELS 8192u   /* of a schema: labels, fields, relations, classes, choices */
 #define IPC_EXTRACT_SPANS (1u << 20) /* of an answer */
 #define IPC_EXTRACT_NAME_BYTES 512u
 #define IPC_EXTRACT_WORDING_BYTES (16u << 10) /* a description, a prompt, a side of an example */
