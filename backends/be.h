@@ -356,6 +356,18 @@ struct be_attention_rel_args {
 };
 enum rc be_attention_rel(struct be_ctx *, const struct be_attention_rel_args *, struct rc_err *);
 
+/* Scores of spans of 1 to width rows, of the n rows from `row` on:
+ *   out[q][i][k] = sum over columns of max(a[row + i] + b[row + i + k], 0) * g[q],  i + k < n
+ * and -INFINITY for i + k >= n. g[q] is row g_row + q of g; a, b, g have n_cols columns; out host
+ * [n_g, n, width]. The sums of rows of a and b are never all in memory. scratch host
+ * [(2 n + n_g) * columns]: where the host cannot read the tensors. */
+struct be_spans_args {
+    const struct be_tensor *a, *b, *g;
+    uint32_t n_cols, row, n, width, g_row, n_g;
+    float *out, *scratch;
+};
+enum rc be_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *);
+
 /* out[i] = x[rows[i]]; rows host [n]. */
 struct be_gather_args {
     const struct be_tensor *x;

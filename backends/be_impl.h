@@ -44,6 +44,8 @@ struct be_ops {
     enum rc (*attention)(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
     enum rc (*attention_packed)(struct be_ctx *, const struct be_attention_packed_args *,
                                 struct rc_err *);
+    enum rc (*spans)(struct be_ctx *, const struct be_spans_args *,
+                     struct rc_err *); /* optional: the host computes them */
     enum rc (*gather)(struct be_ctx *, const struct be_gather_args *, struct rc_err *);
     enum rc (*softcap)(struct be_ctx *, const struct be_softcap_args *, struct rc_err *);
     enum rc (*scale)(struct be_ctx *, const struct be_scale_args *,
@@ -68,5 +70,9 @@ struct be_ops {
 };
 
 extern const struct be_ops be_cpu_ops, be_cuda_ops;
+
+/* be_spans.c: spans of the words [i0, i1) of n, over rows that the host can read; a, b: of word 0. */
+void be_spans_rows(const struct be_spans_args *args, const float *a, const float *b, const float *g,
+                   uint32_t i0, uint32_t i1);
 
 #endif

@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {&mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter,
-                                                    &mdl_bert,   &mdl_eg2,    &mdl_deberta,        NULL};
+static const struct mdl_family *const families[] = {
+    &mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter, &mdl_bert,    &mdl_modernbert,
+    &mdl_eg1,    &mdl_eg2,    &mdl_deberta,        &mdl_gliner2, NULL};
 
 /* ------------------------------------------------------------------ families */
 
@@ -170,6 +171,22 @@ static enum rc over(const char *what, uint64_t need, uint64_t allowed, struct rc
     return RC_LIMIT;
 }
 
+/* What an encoder's workspace is worth, and that it is too small for the longest inputs. */
+static void tell_workspace(struct mdl *m)
+{
+    struct mdl_info *i = &m->info;
+    size_t n = strlen(i->note);
+
+    if (m->passes.max_rows == 0)
+        return;
+    i->token_work_bytes = m->plan.tensor_bytes / m->passes.max_rows;
+    i->work_bytes_allowed = m->opts.workspace_bytes;
+    if (i->max_input_tokens < i->full_input_tokens)
+        snprintf(i->note + n, sizeof(i->note) - n,
+                 "%sthe workspace holds inputs of %u tokens, the model takes %u", n > 0 ? "; " : "",
+                 i->max_input_tokens, i->full_input_tokens);
+}
+
 /* Activations at the size the family wants, or smaller where the workspace is and
  * the family can work in smaller passes. */
 static enum rc build_activations(struct mdl *m, struct rc_err *err)
@@ -178,6 +195,7 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
     struct rc_err e = RC_ERR_INIT;
     enum rc rc;
 
+    m->info.full_input_tokens = m->info.max_input_tokens;
     while ((rc = m->fam->fit(m, &e)) == RC_OK) {
         if (o->workspace_bytes && m->plan.tensor_bytes > o->workspace_bytes)
             rc = over("workspace_bytes", m->plan.tensor_bytes, o->workspace_bytes, &e);
@@ -190,7 +208,9 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
             break;
         mdl_plan_free_tensors(&m->plan);
     }
-    if (rc != RC_OK && err)
+    if (rc == RC_OK)
+        tell_workspace(m);
+    else if (err)
         *err = e;
     return rc;
 }
@@ -536,6 +556,18 @@ enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids,
     if (vectors && m->info.token_dim == 0)
         return cannot(m, "give a vector for each token", err);
     return mdl_passes_run(m, n_seqs, ids, offsets, NULL, 0, out, weights, vectors, err);
+}
+
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err)
+{
+    return m->fam->extract ? mdl_passes_extract(m, n, in, out, err)
+                           : cannot(m, "extract by schema", err);
+}
+
+uint32_t mdl_extract_rows(const struct mdl *m)
+{
+    return m->passes.max_rows;
 }
 
 uint32_t mdl_encode_dim(const struct mdl *m)

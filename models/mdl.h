@@ -51,12 +51,17 @@ struct mdl_info {
     uint32_t train_ctx_tokens;      /* claimed by the file */
     uint32_t embed_dim, vocab_size, n_layers, d_model;
     uint32_t max_input_tokens; /* encoders: specials included; else ctx_tokens */
+    /* encoders: max_input_tokens where the workspace is large enough; what a token takes of the
+     * workspace, and what is allowed (0 = no bound) */
+    uint32_t full_input_tokens;
+    uint64_t token_work_bytes, work_bytes_allowed;
     uint64_t n_params, weight_bytes, kv_bytes, workspace_bytes;
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
     bool can_embed_image, can_embed_sound, can_embed_groups;
     bool can_rerank;  /* a cross-encoder: mdl_encode gives one logit a pair (mdl_pair_tokens) */
     bool can_extract; /* GLiNER2: mdl_extract */
+    uint32_t span_words; /* of such: most words of a span */
     bool can_sparse;  /* mdl_encode_tokens: weights */
     uint32_t token_dim; /* mdl_encode_tokens: width of vectors, 0 = gives none */
     bool never_cuts; /* an input that is too long is refused even where cutting was allowed */
@@ -312,10 +317,58 @@ struct mdl_encode_media {
 enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                         const struct mdl_encode_media *media, uint32_t n_media, float *out,
                         struct rc_err *err);
-/* Called between the layers of an encoding pass; true: the pass ends with RC_CANCELLED and
+/* Called between the layers of an encoding or extracting pass; true: the pass ends with RC_CANCELLED and
  * the model stays usable. NULL user hook = never. */
 void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user);
 /* dims <= embed_dim the model may be cut to; RC_INVALID otherwise, saying why. */
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
+
+/* --------------------------------------------------------------- extraction
+ * A sequence holds prompts (what to look for) and words (where). A prompt is one mark that counts
+ * its instances and a mark for each of its fields, or of its classes; the words follow all prompts.
+ * Every span of 1 to span_words words is scored for every field of every instance.
+ * Source: encoders.md 6; docs/models/gliner2.md. */
+#define MDL_EXTRACT_COUNTS 20   /* a prompt has 0 to 19 instances */
+#define MDL_EXTRACT_WORDS 2048u /* of a sequence, at most; and fields of a prompt with instances */
+
+struct mdl_extract_prompt {
+    uint32_t mark;     /* its first in marks[]: [P]; those of its fields follow */
+    uint32_t n_fields; /* >= 1 */
+    bool is_classes;   /* fields are classes: a logit each, no instances, no spans */
+    uint32_t n_most;   /* instances looked at, however many there are; >= 1 unless is_classes */
+};
+struct mdl_extract_in {
+    const int32_t *ids; /* 1 to max_input_tokens */
+    uint32_t n_ids;
+    const uint32_t *marks; /* rows of ids */
+    uint32_t n_marks;
+    const struct mdl_extract_prompt *prompts;
+    uint32_t n_prompts;
+    const uint32_t *words; /* [n_words + 1]: word w is rows words[w] .. words[w + 1] - 1; none of a
+                              word that left no token, which has the state of the row that follows */
+    uint32_t n_words;
+};
+/* Who hears the numbers, while a pass runs; what is pointed to is borrowed for the call. The fields
+ * of an instance come one after the other, instances of a prompt in order, but those of several
+ * prompts and sequences in turn. An error ends mdl_extract with it. */
+struct mdl_extract_out {
+    void *user;
+    /* logits [n_fields] */
+    enum rc (*classes)(void *user, uint32_t seq, uint32_t prompt, const float *logits,
+                       struct rc_err *err);
+    /* logits [MDL_EXTRACT_COUNTS]: count is the greatest's index. Optional. */
+    enum rc (*count)(void *user, uint32_t seq, uint32_t prompt, const float *logits, uint32_t count,
+                     struct rc_err *err);
+    /* logits [n_words, span_words] of spans by first word and length - 1; -INFINITY where words do
+     * not reach that far. Of the min(count, n_most) instances. */
+    enum rc (*spans)(void *user, uint32_t seq, uint32_t prompt, uint32_t instance, uint32_t field,
+                     const float *logits, struct rc_err *err);
+};
+/* n sequences, any number: what exceeds one pass (mdl_extract_rows in all) is run in several, with
+ * the same numbers. Errors: RC_UNSUPPORTED of other models, RC_INVALID what is out of range
+ * (err->item says of which sequence; nothing is computed then), RC_CANCELLED. */
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err);
+uint32_t mdl_extract_rows(const struct mdl *m); /* of one pass; at least max_input_tokens */
 
 #endif

@@ -80,7 +80,14 @@ static enum rc add_side_file(struct hash *h, int root_fd, const char *name, stru
     return rc;
 }
 
-/* modules.json, and behind it the config.json of each Pooling that it lists. */
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = s ? strlen(s) : 0, k = strlen(end);
+
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* modules.json, and behind it the config.json of each Pooling and Dense that it lists. */
 static enum rc add_modules(struct hash *h, int root_fd, struct rc_err *err)
 {
     char *text = NULL, name[192];
@@ -101,9 +108,8 @@ static enum rc add_modules(struct hash *h, int root_fd, struct rc_err *err)
         const json_t *m = json_array_get(list, i);
         const char *type = json_string_value(json_object_get(m, "type"));
         const char *path = json_string_value(json_object_get(m, "path"));
-        size_t len = type ? strlen(type) : 0;
 
-        if (len < 7 || strcmp(type + len - 7, "Pooling") != 0)
+        if (!ends_with(type, "Pooling") && !ends_with(type, "Dense"))
             continue;
         snprintf(name, sizeof(name), "%s%sconfig.json", path ? path : "", path && *path ? "/" : "");
         rc = add_side_file(h, root_fd, name, err);

@@ -33,6 +33,7 @@ struct mdl_plan_weight {
     uint64_t rows, cols; /* as a matrix, when its shape has more dimensions; 0 = as it is */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
     uint32_t row0, n_rows; /* the same of rows */
+    uint32_t turn_rows, turn_cols; /* what it is made of, taken as this and transposed; 0 = as it is */
     unsigned use;
 };
 struct mdl_plan_tensor {
@@ -65,6 +66,16 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
 /* The matrix `name` [d0, d1] as n_parts weights of d0 / n_parts rows each (d0 is a multiple). */
 enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
                        uint32_t n_parts, struct be_weight **slots, struct rc_err *err);
+/* The tensor `name` of n_parts matrices [rows, cols], one behind the other, as n_parts weights
+ * [cols, rows]: transposed, for files that hold them input-major. dims: as in mdl_plan_shaped; with
+ * n_parts > 1 the first is n_parts. RC_UNSUPPORTED block types. */
+enum rc mdl_plan_turned(struct mdl_plan *p, const char *name, uint32_t n_dims, const uint64_t *dims,
+                        uint32_t rows, uint32_t cols, uint32_t n_parts, struct be_weight **slots,
+                        struct rc_err *err);
+/* The vector `name` [n], or the rows of the matrix [n_parts, n], as n_parts vectors. */
+enum rc mdl_plan_vectors(struct mdl_plan *p, const char *name, uint32_t n_dims,
+                         const uint64_t *dims, uint32_t n_parts, struct be_weight **slots,
+                         struct rc_err *err);
 /* The vector `name` [n] whose values go through map(value, arg) at load. */
 enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
                         float (*map)(float v, float arg), float arg, struct be_weight **slot,
@@ -217,10 +228,14 @@ struct mdl_family {
                            const struct mdl_encode_media *, uint32_t, struct rc_err *);
     bool (*is_placeholder)(const struct mdl *, int32_t); /* NULL: no id is */
     enum rc (*dims_check)(const struct mdl *, uint32_t, struct rc_err *);
+    /* Of info.can_extract: a pass of mdl_extract over checked sequences, the first of them number
+     * `first` to those who hear; its fit begins with mdl_passes_fit. */
+    enum rc (*extract)(struct mdl *, uint32_t first, uint32_t n, const struct mdl_extract_in *,
+                       const struct mdl_extract_out *, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_eg2,
-    mdl_deberta;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert,
+    mdl_modernbert, mdl_eg1, mdl_eg2, mdl_deberta, mdl_gliner2;
 
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
@@ -228,7 +243,7 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
                      struct rc_err *err);
 
 /* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former (both as in mdl_family). run: mdl_encode_with, for a family that
+ * shrink, which halves the former down to the latter and then takes from both (as in mdl_family). run: mdl_encode_with, for a family that
  * has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);
@@ -236,6 +251,11 @@ void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
                        float *weights, float *vectors, struct rc_err *err);
+/* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
+enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                           const struct mdl_extract_out *out, struct rc_err *err);
+/* self_test of an encoder: two tokens, as short as a text can be, through every head there is. */
+enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 

@@ -3,7 +3,8 @@
  * Checks the sequences of a call, takes as many whole ones as the memory of a pass holds, and has
  * the family run them, until all are done. Knows no family's arithmetic.
  * Always true: nothing is computed for a call with a bad sequence in it; a sequence is never cut
- * over two passes; one input of full length always fits.
+ * over two passes; one input of max_input_tokens always fits, and that is what the model takes
+ * unless the workspace is too small for it: then less, and info says so.
  * Tests: tests/models/test_mdl_bert.c, test_mdl_eg2.c
  */
 #include "mdl_impl.h"
@@ -13,6 +14,7 @@
 
 #define MAX_SEQS 1024
 #define MAX_ROWS (1u << 20) /* no family takes inputs of more tokens */
+#define LEAST_INPUT 64u     /* a workspace for less is refused */
 
 /* Rows of one pass: batch_tokens, but never less than one input of full length
  * (else no input of that length could ever be served). */
@@ -37,9 +39,17 @@ enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err)
 
 bool mdl_passes_shrink(struct mdl *m)
 {
-    if (m->passes.max_rows <= m->info.max_input_tokens)
+    uint32_t most = m->info.max_input_tokens;
+
+    if (m->passes.max_rows > most) {
+        m->opts.batch_tokens = m->passes.max_rows / 2;
+        return true;
+    }
+    if (most <= LEAST_INPUT) /* shorter inputs rather than none */
         return false;
-    m->opts.batch_tokens = m->passes.max_rows / 2;
+    most -= most / 8;
+    m->info.max_input_tokens = most > LEAST_INPUT ? most : LEAST_INPUT;
+    m->opts.batch_tokens = m->info.max_input_tokens;
     return true;
 }
 
@@ -112,6 +122,37 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
             media += p.n_media;
         n_media -= p.n_media;
     }
+    return rc;
+}
+
+static enum rc check_finite(const float *v, size_t n, const char *what, struct rc_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return rc_fail(err, RC_FORMAT, "the model's first %s is not finite (value %zu)", what,
+                           i);
+    return RC_OK;
+}
+
+enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err)
+{
+    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
+    const uint32_t offsets[2] = {0, 2};
+    size_t dim = mdl_encode_dim(m), n_vec = 2 * (size_t)m->info.token_dim;
+    float *out = calloc(dim + 2 + n_vec, sizeof(float)), *weights, *vectors;
+    enum rc rc;
+
+    if (!out)
+        return rc_fail(err, RC_NOMEM, "no memory for a vector");
+    weights = out + dim;
+    vectors = weights + 2;
+    rc = mdl_encode_tokens(m, 1, ids, offsets, out, m->info.can_sparse ? weights : NULL,
+                           n_vec ? vectors : NULL, err);
+    if (rc == RC_OK)
+        rc = check_finite(out, dim, m->info.can_rerank ? "logit" : "vector", err);
+    if (rc == RC_OK)
+        rc = check_finite(weights, 2 + n_vec, "token's weight or vector", err);
+    free(out);
     return rc;
 }
 

@@ -153,25 +153,58 @@ enum rc mdl_plan_columns(struct mdl_plan *p, const char *name, unsigned use, uin
     return RC_OK;
 }
 
-enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
-                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err)
+/* The last planned weight, as n_parts of part_rows rows of its file's tensor each. */
+static enum rc in_parts(struct mdl_plan *p, uint32_t n_parts, uint32_t part_rows,
+                        struct be_weight **slots, struct rc_err *err)
 {
-    struct mdl_plan_weight first;
-    uint32_t i;
-    enum rc rc = mdl_plan_weight(p, name, use, 2, d0, d1, 0, &slots[0], err);
+    struct mdl_plan_weight first = p->w[--p->n_w];
+    enum rc rc;
 
-    if (rc != RC_OK)
-        return rc;
-    first = p->w[--p->n_w];
-    first.n_rows = (uint32_t)(d0 / n_parts);
-    for (i = 0; i < n_parts; i++) {
+    first.n_rows = part_rows;
+    for (uint32_t i = 0; i < n_parts; i++) {
         if ((rc = grow((void **)&p->w, p->n_w, &p->cap_w, sizeof(*p->w), err)) != RC_OK)
             return rc;
         first.slot = &slots[i];
-        first.row0 = i * first.n_rows;
+        first.row0 = i * part_rows;
         p->w[p->n_w++] = first;
     }
     return RC_OK;
+}
+
+enum rc mdl_plan_split(struct mdl_plan *p, const char *name, unsigned use, uint64_t d0, uint64_t d1,
+                       uint32_t n_parts, struct be_weight **slots, struct rc_err *err)
+{
+    enum rc rc = mdl_plan_weight(p, name, use, 2, d0, d1, 0, &slots[0], err);
+
+    return rc == RC_OK ? in_parts(p, n_parts, (uint32_t)(d0 / n_parts), slots, err) : rc;
+}
+
+enum rc mdl_plan_turned(struct mdl_plan *p, const char *name, uint32_t n_dims, const uint64_t *dims,
+                        uint32_t rows, uint32_t cols, uint32_t n_parts, struct be_weight **slots,
+                        struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, BE_USE_LINEAR, n_dims, dims, false, &slots[0], err);
+    struct mdl_plan_weight *w;
+
+    if (rc != RC_OK)
+        return rc;
+    w = &p->w[p->n_w - 1];
+    if (be_dtype_block(w->t->dtype) != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, name,
+                            "tensor '%s': type %s cannot be transposed", name,
+                            be_dtype_name(w->t->dtype));
+    w->turn_rows = rows;
+    w->turn_cols = cols;
+    return in_parts(p, n_parts, (uint32_t)(dims[0] / n_parts), slots, err);
+}
+
+enum rc mdl_plan_vectors(struct mdl_plan *p, const char *name, uint32_t n_dims,
+                         const uint64_t *dims, uint32_t n_parts, struct be_weight **slots,
+                         struct rc_err *err)
+{
+    enum rc rc = plan_one(p, name, BE_USE_VECTOR, n_dims, dims, false, &slots[0], err);
+
+    return rc == RC_OK ? in_parts(p, n_parts, (uint32_t)(dims[0] / n_parts), slots, err) : rc;
 }
 
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
@@ -270,6 +303,25 @@ static enum rc take_columns(struct mdl_plan_weight *w, struct be_weight_desc *d,
     return RC_OK;
 }
 
+/* [turn_rows, turn_cols] to [turn_cols, turn_rows]; of values that are no blocks. */
+static enum rc turn(struct mdl_plan_weight *w, struct be_weight_desc *d, struct rc_err *err)
+{
+    size_t size = be_dtype_block_bytes(d->dtype), rows = w->turn_rows, cols = w->turn_cols;
+    const uint8_t *src = d->data;
+    uint8_t *dst;
+
+    if (!(w->owned = dst = malloc(d->n_bytes)))
+        return rc_fail_what(err, RC_NOMEM, w->t->name, "tensor '%s': no memory for its transpose",
+                            w->t->name);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            memcpy(dst + (c * rows + r) * size, src + (r * cols + c) * size, size);
+    d->data = dst;
+    d->n_rows = cols;
+    d->n_cols = rows;
+    return RC_OK;
+}
+
 static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct rc_err *err)
 {
     const struct mdl_tensor *t = w->t;
@@ -290,7 +342,13 @@ static enum rc build_one(struct mdl_plan *p, struct mdl_plan_weight *w, struct r
         d.n_bytes = part_bytes(w);
         d.data = (const uint8_t *)t->data + w->row0 / w->n_rows * d.n_bytes;
         d.n_rows = w->n_rows;
+        if (w->use & BE_USE_VECTOR) { /* of one dimension, or one row of two */
+            d.n_cols = d.n_bytes / be_dtype_block_bytes(d.dtype);
+            d.n_rows = 1;
+        }
     }
+    if (w->turn_rows > 0 && (rc = turn(w, &d, err)) != RC_OK)
+        return rc;
     if (w->add != 0 || w->map) {
         size_t n = d.n_rows * d.n_cols;
 
@@ -313,6 +371,8 @@ static void account(struct mdl_plan *p, const struct mdl_plan_weight *w, uint64_
     bool copied = grown >= part_bytes(w) || (w->use & (BE_USE_VECTOR | BE_USE_MAPPED)) || w->owned;
 
     p->resident_bytes += grown;
+    if (w->turn_rows > 0) /* and so is a transpose */
+        p->resident_bytes += part_bytes(w);
     if (w->n_cols > 0) /* the packed columns are ours */
         p->resident_bytes += columns_bytes(w->t, w->n_cols);
     if (!copied)

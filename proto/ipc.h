@@ -36,6 +36,17 @@
 #define IPC_DECIDE_TEXTS 4096u        /* inputs x questions, and examples and descriptions */
 #define IPC_DECIDE_BYTES (64u << 20)  /* of those texts together */
 #define IPC_CALIBRATION_ID_MAX 64u
+/* Of an Extract task. Names, in bytes: of labels, fields, records, relations, tasks, choices. */
+#define IPC_EXTRACT_INPUTS 1024u
+#define IPC_EXTRACT_INPUT_BYTES (8u << 20) /* of one text */
+#define IPC_EXTRACT_SCHEMAS 64u
+#define IPC_EXTRACT_LABELS 4096u   /* of a schema: labels, fields, relations, classes, choices */
+#define IPC_EXTRACT_SPANS (1u << 20) /* of an answer */
+#define IPC_EXTRACT_NAME_BYTES 512u
+#define IPC_EXTRACT_WORDING_BYTES (16u << 10) /* a description, a prompt, a side of an example */
+#define IPC_EXTRACT_EXAMPLES 64u   /* of a task */
+#define IPC_EXTRACT_PATTERNS 16u   /* of a field */
+#define IPC_EXTRACT_PATTERN_BYTES 1024u
 #define IPC_MAGIC 0x31495049u        /* "IPI1" */
 #define IPC_INLINE_MAX (64u * 1024u) /* packed bytes carried in the datagram */
 #define IPC_BODY_MAX (256ull << 20)  /* packed bytes in a memfd */

@@ -1,55 +1,13 @@
-/* wrk_embed.c - Embed tasks: tokenized bit by bit, encoded in micro-batches.
+/* wrk_embed.c - the items of a task for the encoder: from its message to tokens.
  *
- * A micro-batch takes items of all waiting tasks, shortest first within a task and items with
- * files behind the texts, as long as their rows fit the pass; a batch is never refused because of
- * its sum, only an item because of itself. Vectors come back in request order, and a row's bits do
- * not depend on its neighbours (be.h). Everything is bounded: items, tokens, rows per step.
- *
- * While a pass runs the channel is heard between layers: when a task of it is cancelled or its
- * time is over the pass ends, that task too, and the others' items are run again before those of
- * tasks that came later, so that nobody can hold up another again and again. After a pass that
- * failed its items are run again one by one: only who fails alone has failed.
+ * Items are tokenized bit by bit, sorted by length and then encoded by wrk_embed_pass.c; answers
+ * come back in request order. Everything is bounded: items, tokens, rows per step.
  * Tests: tests/worker/test_wrk_engine_texts.c, test_wrk_engine_media.c
  */
 #include "wrk_embed_impl.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LOOK_US 20000 /* between two looks around while a pass runs */
-
-static bool look(void *user);
-
-enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err)
-{
-    if (!e->info->can_embed)
-        return RC_OK;
-    e->max_embed_seqs = mdl_encode_max_seqs(e->o.mdl);
-    /* mdl_encode takes any number; a pass holds at least the longest input */
-    e->embed_rows = e->o.batch_tokens > e->info->max_input_tokens ? e->o.batch_tokens
-                                                                  : e->info->max_input_tokens;
-    e->embed_ids = calloc(e->embed_rows, sizeof(*e->embed_ids));
-    e->embed_offsets = calloc((size_t)e->max_embed_seqs + 1, sizeof(*e->embed_offsets));
-    e->embed_out = calloc((size_t)e->max_embed_seqs * e->info->embed_dim, sizeof(float));
-    e->pick = calloc(e->max_embed_seqs, sizeof(*e->pick));
-    mdl_set_encode_stop(e->o.mdl, look, e);
-    if (e->max_embed_seqs == 0 || e->info->embed_dim == 0)
-        return rc_fail(err, RC_INTERNAL, "an embedding model without room for a sequence");
-    if (e->embed_ids == NULL || e->embed_offsets == NULL || e->embed_out == NULL || e->pick == NULL)
-        return rc_fail(err, RC_NOMEM, "embedding batch of %u sequences", e->max_embed_seqs);
-    return RC_OK;
-}
-
-void wrk_embed_deinit(struct wrk_engine *e)
-{
-    if (e->info->can_embed)
-        mdl_set_encode_stop(e->o.mdl, NULL, NULL);
-    free(e->embed_ids);
-    free(e->embed_offsets);
-    free(e->embed_out);
-    free(e->pick);
-}
 
 void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **pm)
 {
@@ -59,6 +17,9 @@ void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **pm)
         return;
     for (uint32_t i = 0; i < m->n_media_order; i++)
         wrk_embed_media_drop(e, m->media_order[i]);
+    for (uint32_t i = 0; m->item != NULL && i < m->n; i++)
+        wrk_item_drop_tokens(&m->item[i]);
+    e->token_bytes -= m->begun ? m->token_bytes : 0;
     mdl_ids_deinit(&m->ids);
     free(m->item);
     free(m->order);
@@ -82,49 +43,73 @@ uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx)
 
 /* ------------------------------------------------------------------ preparing */
 
+enum rc wrk_identity_check(const struct wrk_engine *e, const char *asked, struct rc_err *why)
+{
+    if (asked[0] != '\0' && strcmp(asked, e->info->identity) != 0)
+        return rc_fail_what(why, RC_CONFLICT, "model_identity",
+                            "the request is for model identity '%.64s', loaded is '%.64s'", asked,
+                            e->info->identity);
+    return RC_OK;
+}
+
 enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32_t dim,
                         struct rc_err *why)
 {
-    const char *have = e->info->identity;
+    enum rc rc;
 
     if (!e->info->can_embed)
         return rc_fail_what(why, RC_UNSUPPORTED, "model", "this model makes no embeddings");
-    if (identity[0] != '\0' && strcmp(identity, have) != 0)
-        return rc_fail_what(why, RC_CONFLICT, "model_identity",
-                            "the request is for model identity '%.64s', loaded is '%.64s'",
-                            identity, have);
+    if ((rc = wrk_identity_check(e, identity, why)) != RC_OK)
+        return rc;
     return dim != 0 ? mdl_dims_check(e->o.mdl, dim, why) : RC_OK;
 }
 
-static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
+enum rc wrk_embed_open(struct wrk_task *t, const struct wrk_embed_ask *q, struct rc_err *why)
 {
-    const Ipc__Embed *q = t->frame->embed;
+    bool dense = (q->outputs & WRK_OUT_DENSE) != 0;
     struct wrk_embed *m;
-    enum rc rc;
 
-    if ((rc = wrk_embed_asked(e, q->model_identity, q->dimensions, why)) != RC_OK)
-        return rc;
-    if (q->n_inputs == 0)
-        return rc_fail_what(why, RC_INVALID, "input", "no input to embed");
-    if (q->n_inputs > WRK_EMBED_ITEMS_MAX)
-        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%zu inputs, at most %u",
-                                     q->n_inputs, WRK_EMBED_ITEMS_MAX),
-                        q->n_inputs, WRK_EMBED_ITEMS_MAX, why);
+    if (q->n > WRK_EMBED_ITEMS_MAX)
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input", "%u inputs, at most %u", q->n,
+                                     WRK_EMBED_ITEMS_MAX),
+                        q->n, WRK_EMBED_ITEMS_MAX, why);
     if ((t->embed = m = calloc(1, sizeof(*m))) == NULL)
         return rc_fail(why, RC_NOMEM, "embedding task");
-    m->n = (uint32_t)q->n_inputs;
-    m->dim = q->dimensions != 0 ? q->dimensions : e->info->embed_dim;
+    m->n = q->n;
+    m->dim = dense ? q->dim : 0;
+    m->outputs = q->outputs;
+    m->first = q->first;
     m->per_item = q->per_item;
     m->truncate = q->truncate;
     m->item = calloc(m->n, sizeof(*m->item));
     m->order = calloc(m->n, sizeof(*m->order));
     m->media_order = calloc(m->n, sizeof(*m->media_order));
-    m->out = calloc((size_t)m->n * m->dim, sizeof(float));
+    m->out = dense ? calloc((size_t)m->n * m->dim, sizeof(float)) : NULL;
     m->task_type = strdup(q->task_type);
-    if (m->item == NULL || m->order == NULL || m->media_order == NULL || m->out == NULL ||
-        m->task_type == NULL)
+    if (m->item == NULL || m->order == NULL || m->media_order == NULL ||
+        (dense && m->out == NULL) || m->task_type == NULL)
         return rc_fail(why, RC_NOMEM, "%u vectors of %u values", m->n, m->dim);
     return RC_OK;
+}
+
+static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why)
+{
+    const Ipc__Embed *q = t->frame->embed;
+    struct wrk_embed_ask ask = {.dim = q->dimensions != 0 ? q->dimensions : e->info->embed_dim,
+                                .outputs = q->outputs != 0 ? q->outputs : WRK_OUT_DENSE,
+                                .first = WRK_NO_ITEM,
+                                .per_item = q->per_item,
+                                .truncate = q->truncate,
+                                .task_type = q->task_type};
+    enum rc rc;
+
+    if ((rc = wrk_embed_asked(e, q->model_identity, q->dimensions, why)) != RC_OK ||
+        (rc = wrk_outputs_check(e, ask.outputs, "outputs", why)) != RC_OK)
+        return rc;
+    if (q->n_inputs == 0)
+        return rc_fail_what(why, RC_INVALID, "input", "no input to embed");
+    ask.n = q->n_inputs < UINT32_MAX ? (uint32_t)q->n_inputs : UINT32_MAX;
+    return wrk_embed_open(t, &ask, why);
 }
 
 static enum rc read_tokens(struct wrk_engine *e, struct wrk_embed *m, const Ipc__EmbedInput *in,
@@ -163,7 +148,7 @@ enum rc wrk_embed_item_failed(struct wrk_embed *m, uint32_t idx, const char *sta
                               struct rc_err *why)
 {
     why->item = (int32_t)idx;
-    if (!m->per_item)
+    if (!m->per_item || idx == m->first)
         return why->code;
     if (m->n_bad == m->cap_bad) {
         uint32_t cap = m->cap_bad == 0 ? 8 : m->cap_bad * 2;
@@ -197,56 +182,107 @@ enum rc wrk_embed_item_take(struct wrk_engine *e, struct wrk_embed *m, uint32_t 
     return RC_OK;
 }
 
-static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx, struct rc_err *why)
+/* Tokens of an input of an Embed (or Decide) task; *later: its files are read when its turn comes.
+ */
+static enum rc input_tokens(struct wrk_engine *e, struct wrk_task *t, struct wrk_item *it,
+                            bool *later, struct rc_err *why)
 {
     const Ipc__Embed *q = t->frame->embed;
-    const Ipc__EmbedInput *in = q->inputs[idx];
+    const Ipc__EmbedInput *in = q->inputs[it->idx];
+    struct wrk_embed *m = t->embed;
+    enum rc rc;
+
+    if (in->n_parts > 0 || in->is_group) {
+        if ((rc = wrk_embed_parts_check(e, in, later, why)) != RC_OK)
+            return rc;
+        if (*later && m->outputs != WRK_OUT_DENSE)
+            return rc_fail_what(why, RC_UNSUPPORTED, "input",
+                                "inputs with files have dense vectors only");
+        return *later ? RC_OK : wrk_embed_parts_tokens(e, m, in, NULL, NULL, why);
+    }
+    if (in->is_tokens)
+        return read_tokens(e, m, in, q->truncate, &it->truncated, why);
+    return mdl_embed_tokens(e->o.mdl, in->text.data != NULL ? (char *)in->text.data : "",
+                            in->text.len, q->task_type, q->truncate, &it->truncated, &m->ids, why);
+}
+
+/* Longer than the workspace allows, though not than the model does: a matter of memory, for good
+ * (engine.md 4.3, EB-3). Any other failure stays what it is. */
+static enum rc too_long(const struct wrk_engine *e, enum rc rc, struct rc_err *why)
+{
+    const struct mdl_info *i = e->info;
+    uint64_t n = why->n, need = n * i->token_work_bytes;
+
+    if (rc != RC_TOO_LARGE || why->limit != i->max_input_tokens || n > i->full_input_tokens ||
+        i->full_input_tokens == i->max_input_tokens)
+        return rc;
+    return rc_bound(rc_fail_what(why, RC_LIMIT, "workspace_mb",
+                                 "an input of %llu tokens needs %llu bytes of workspace, "
+                                 "workspace_mb allows %llu: inputs of %u tokens",
+                                 (unsigned long long)n, (unsigned long long)need,
+                                 (unsigned long long)i->work_bytes_allowed, i->max_input_tokens),
+                    need, i->work_bytes_allowed, why);
+}
+
+static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx, struct rc_err *why)
+{
     struct wrk_embed *m = t->embed;
     struct wrk_item *it = &m->item[idx];
     size_t from = m->ids.n;
-    bool has_media = false;
+    bool later = false;
     enum rc rc;
 
     it->idx = idx;
     it->run_stage = WRK_STAGE_TEXT;
-    if (in->n_parts > 0 || in->is_group) {
-        rc = wrk_embed_parts_check(e, in, &has_media, why);
-        if (rc == RC_OK && has_media) { /* made ready when its turn to be encoded comes */
-            it->at = m->n_media_order;
-            m->media_order[m->n_media_order++] = it;
-            return RC_OK;
-        }
-        if (rc == RC_OK)
-            rc = wrk_embed_parts_tokens(e, m, in, NULL, NULL, why);
-    } else if (in->is_tokens) {
-        rc = read_tokens(e, m, in, q->truncate, &it->truncated, why);
-    } else {
-        rc =
-            mdl_embed_tokens(e->o.mdl, in->text.data != NULL ? (char *)in->text.data : "",
-                             in->text.len, q->task_type, q->truncate, &it->truncated, &m->ids, why);
+    rc = t->rerank != NULL ? wrk_rerank_tokens(e, t, idx, &it->truncated, why)
+                           : input_tokens(e, t, it, &later, why);
+    rc = too_long(e, rc, why);
+    if (rc == RC_OK && later) { /* made ready when its turn to be encoded comes */
+        it->at = m->n_media_order;
+        m->media_order[m->n_media_order++] = it;
+        return RC_OK;
     }
-    if (rc == RC_OK)
-        rc = wrk_embed_item_take(e, m, idx, from, why);
+    if (rc == RC_OK && (rc = wrk_embed_item_take(e, m, idx, from, why)) == RC_OK)
+        rc = wrk_tokens_count(e, t, it, why);
     if (rc == RC_CANCELLED) /* the task's end, no fault of the item */
         return rc;
     if (rc != RC_OK) {
         m->ids.n = from;
+        it->n = 0;
         return wrk_embed_item_failed(m, idx, WRK_STAGE_TEXT, why);
     }
     if (m->ids.n > WRK_EMBED_TOKENS_MAX)
-        return rc_fail_what(why, RC_TOO_LARGE, "input", "more than %u tokens in one request",
-                            WRK_EMBED_TOKENS_MAX);
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, t->rerank != NULL ? "documents" : "input",
+                                     "more than %u tokens in one request", WRK_EMBED_TOKENS_MAX),
+                        m->ids.n, WRK_EMBED_TOKENS_MAX, why);
     m->order[m->n_order++] = it;
     return RC_OK;
 }
 
+/* The first one, then by length. */
 static int shorter(const void *a, const void *b)
 {
     const struct wrk_item *x = *(struct wrk_item *const *)a, *y = *(struct wrk_item *const *)b;
 
+    if (x->goes_first != y->goes_first)
+        return x->goes_first ? -1 : 1;
     if (x->n != y->n)
         return x->n < y->n ? -1 : 1;
     return x->idx < y->idx ? -1 : x->idx > y->idx;
+}
+
+static size_t cost_of(const struct wrk_task *t, uint32_t idx)
+{
+    const Ipc__EmbedInput *in;
+    size_t cost = 64;
+
+    if (t->rerank != NULL)
+        return cost + wrk_rerank_item_bytes(t, idx);
+    in = t->frame->embed->inputs[idx];
+    cost += in->text.len;
+    for (size_t i = 0; i < in->n_parts; i++)
+        cost += in->parts[i]->text.len;
+    return cost;
 }
 
 enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
@@ -254,22 +290,25 @@ enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budg
 {
     enum rc rc;
 
-    if (t->embed == NULL && (rc = embed_open(e, t, why)) != RC_OK)
+    if (t->embed == NULL &&
+        (rc = t->kind == IPC__FRAME__BODY_RERANK ? wrk_rerank_open(e, t, why)
+                                                 : embed_open(e, t, why)) != RC_OK)
         return rc;
     while (t->embed->n_read<t->embed->n && * budget> 0) {
         uint32_t idx = t->embed->n_read++;
-        const Ipc__EmbedInput *in = t->frame->embed->inputs[idx];
-        size_t cost = in->text.len + 64;
+        size_t cost = cost_of(t, idx);
 
-        for (size_t i = 0; i < in->n_parts; i++)
-            cost += in->parts[i]->text.len;
         *budget -= cost < *budget ? cost : *budget;
         *why = RC_ERR_INIT;
-        if ((rc = read_item(e, t, idx, why)) != RC_OK)
+        if ((rc = read_item(e, t, idx, why)) != RC_OK) {
+            wrk_rerank_explain(t, why);
             return rc;
+        }
     }
     if (t->embed->n_read < t->embed->n)
         return RC_OK;
+    if (t->embed->first != WRK_NO_ITEM)
+        t->embed->item[t->embed->first].goes_first = true;
     qsort(t->embed->order, t->embed->n_order, sizeof(t->embed->order[0]), shorter);
     for (uint32_t i = 0; i < t->embed->n_order; i++)
         t->embed->order[i]->at = i;
@@ -277,296 +316,4 @@ enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budg
         wrk_task_drop_frame(e, t);
     t->prepared = true;
     return RC_OK;
-}
-
-/* ------------------------------------------------------------------- encoding */
-
-/* An Embed task, or a Decide task that has texts to encode. One whose next file is just being
- * decoded has its turn later: it may end then. */
-static bool waits(const struct wrk_engine *e, const struct wrk_task *t)
-{
-    return t->embed != NULL && t->prepared && t != e->preparing;
-}
-
-/* Picks of one task, as long as they fit. */
-static void choose_of(struct wrk_engine *e, struct wrk_task *t, uint32_t max_rows, uint32_t *n,
-                      uint32_t *rows)
-{
-    struct wrk_embed *m = t->embed;
-
-    while (*n < e->max_embed_seqs) {
-        bool is_text = m->next < m->n_order;
-        uint32_t *next = is_text ? &m->next : &m->media_next;
-        struct wrk_item *it;
-
-        if (!is_text && m->media_next == m->media_read)
-            return;
-        it = is_text ? m->order[m->next] : m->media_order[m->media_next];
-        if (!it->done && *n > 0 &&
-            (*rows + it->n > max_rows || it->alone || e->pick[0].item->alone))
-            return; /* alone it always fits: wrk_embed_item_take checked */
-        (*next)++;
-        if (it->done) /* its file could not be decoded */
-            continue;
-        *rows += it->n;
-        e->pick[(*n)++] = (struct wrk_embed_pick){t, it};
-    }
-}
-
-/* Fills pick[] from all tasks, beginning with another one each time. */
-static uint32_t choose(struct wrk_engine *e, uint32_t max_rows)
-{
-    uint32_t n_tasks = 0, skip, n = 0, rows = 0;
-    bool again = false;
-
-    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
-        again = again || (waits(e, t) && t->embed->again);
-    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
-        n_tasks += waits(e, t) && (!again || t->embed->again);
-    if (n_tasks == 0)
-        return 0;
-    skip = e->embed_turn++ % n_tasks;
-    for (int round = 0; round < 2; round++) {
-        uint32_t k = 0;
-
-        for (struct wrk_task *t = e->tasks; t != NULL; t = t->next)
-            if (waits(e, t) && (!again || t->embed->again) && (k++ < skip) == (round == 1))
-                choose_of(e, t, max_rows, &n, &rows);
-    }
-    return n;
-}
-
-/* Cuts to dim values and, if that cut something, brings back to length 1. */
-static bool store(const float *v, uint32_t full, float *out, uint32_t dim)
-{
-    double sum = 0;
-    float scale;
-
-    for (uint32_t i = 0; i < dim; i++) {
-        if (!isfinite(v[i]))
-            return false;
-        sum += (double)v[i] * (double)v[i];
-    }
-    scale = dim < full && sum > 0 ? (float)(1 / sqrt(sum)) : 1;
-    for (uint32_t i = 0; i < dim; i++)
-        out[i] = scale == 1 ? v[i] : v[i] * scale;
-    return true;
-}
-
-/* Ends complete Embed tasks; complete rounds of Decide tasks are theirs. */
-static enum rc end_complete(struct wrk_engine *e, struct rc_err *err)
-{
-    struct wrk_task *next;
-    enum rc rc;
-
-    for (struct wrk_task *t = e->tasks; t != NULL; t = next) {
-        struct rc_err why = RC_ERR_INIT;
-
-        next = t->next;
-        if (!waits(e, t) || t->embed->n_done < t->embed->n)
-            continue;
-        if (t->decide != NULL) {
-            wrk_decide_embedded(e, t);
-            continue;
-        }
-        rc = wrk_embed_send(e, t, &why);
-        if ((rc = wrk_task_sent(e, t, rc, &why, err)) != RC_OK)
-            return rc;
-    }
-    return RC_OK;
-}
-
-/* Ends a task and takes its other picks out of this micro-batch. */
-static enum rc fail_task(struct wrk_engine *e, uint32_t n, struct wrk_task *t,
-                         const struct rc_err *why, struct rc_err *err)
-{
-    struct rc_err mine = *why;
-
-    for (uint32_t i = 0; i < n; i++)
-        if (e->pick[i].task == t)
-            e->pick[i].task = NULL;
-    wrk_decide_explain(t, &mine);
-    return wrk_task_end(e, t, &mine, err);
-}
-
-/* ---------------------------------------------------------------- a pass that ends early */
-
-static bool is_over(const struct wrk_task *t)
-{
-    return t->cancelled || (t->deadline_us != 0 && t->deadline_us <= wrk_now_us());
-}
-
-/* Asked by the model between layers: shall the pass end? */
-static bool look(void *user)
-{
-    struct wrk_engine *e = user;
-    uint64_t now = wrk_now_us();
-    enum rc rc;
-
-    if (e->n_in_pass == 0 || now < e->pass_look_us)
-        return false;
-    e->pass_look_us = now + LOOK_US;
-    rc = e->o.listen != NULL ? e->o.listen(e->o.listen_user, &e->pass_err) : RC_OK;
-    if (rc != RC_OK && rc != RC_AGAIN) {
-        e->pass_fatal = rc;
-        return true;
-    }
-    for (uint32_t i = 0; i < e->n_in_pass; i++)
-        if (is_over(e->pick[i].task))
-            return true;
-    return false;
-}
-
-/* The item will be chosen again. */
-static void put_back(struct wrk_embed *m, struct wrk_item *it, bool alone)
-{
-    uint32_t *next = it->media != NULL ? &m->media_next : &m->next;
-
-    if (it->at < *next)
-        *next = it->at;
-    m->again = true;
-    it->alone = alone;
-}
-
-/* Ends the tasks of the pass that are over; *ended: some were. */
-static enum rc end_over(struct wrk_engine *e, uint32_t n, bool *ended, struct rc_err *err)
-{
-    enum rc rc = RC_OK;
-
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
-        struct wrk_task *t = e->pick[i].task;
-        struct rc_err why = RC_ERR_INIT;
-
-        if (t == NULL || !is_over(t))
-            continue;
-        if (t->cancelled)
-            rc_fail(&why, RC_CANCELLED, "cancelled");
-        else
-            rc_fail(&why, RC_DEADLINE,
-                    "the request's time was over while it was running: embedding");
-        *ended = true;
-        rc = fail_task(e, n, t, &why, err);
-    }
-    return rc;
-}
-
-/* -------------------------------------------------------------------- a pass */
-
-static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
-{
-    struct mdl_encode_media *media = NULL;
-    uint32_t rows = 0, n_media = 0, k = 0;
-    enum rc rc;
-
-    for (uint32_t i = 0; i < n; i++)
-        n_media += e->pick[i].item->n_media;
-    if (n_media > 0 && (media = calloc(n_media, sizeof(*media))) == NULL)
-        return rc_fail(why, RC_NOMEM, "media of a pass");
-    for (uint32_t i = 0; i < n; i++) {
-        const struct wrk_item *it = e->pick[i].item;
-
-        e->embed_offsets[i] = rows;
-        memcpy(e->embed_ids + rows, e->pick[i].task->embed->ids.ids + it->from,
-               it->n * sizeof(int32_t));
-        for (uint32_t j = 0; j < it->n_media; j++)
-            media[k++] = (struct mdl_encode_media){rows + it->media_row[j], it->media[j]};
-        rows += it->n;
-        e->pick[i].task->in_pass = true;
-    }
-    e->embed_offsets[n] = rows;
-    e->n_in_pass = n;
-    e->pass_look_us = wrk_now_us() + LOOK_US;
-    rc = mdl_encode_with(e->o.mdl, n, e->embed_ids, e->embed_offsets, media, n_media, e->embed_out,
-                         why);
-    e->n_in_pass = 0;
-    for (uint32_t i = 0; i < n; i++)
-        e->pick[i].task->in_pass = false;
-    free(media);
-    e->n_embed_tokens += rc == RC_OK ? rows : 0;
-    return rc;
-}
-
-/* Vectors of a pass, or its failure, to their items. */
-static enum rc finish(struct wrk_engine *e, uint32_t n, enum rc failed, struct rc_err *why,
-                      struct rc_err *err)
-{
-    uint32_t dim = e->info->embed_dim;
-    enum rc rc = RC_OK;
-
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
-        struct wrk_task *t = e->pick[i].task;
-        struct wrk_item *it = e->pick[i].item;
-
-        if (t == NULL)
-            continue;
-        t->embed->again = false;
-        wrk_embed_media_drop(e, it);
-        if (failed == RC_OK &&
-            store(e->embed_out + (size_t)i * dim, dim,
-                  t->embed->out + (size_t)it->idx * t->embed->dim, t->embed->dim)) {
-            it->done = true;
-            t->embed->n_done++;
-            continue;
-        }
-        if (failed == RC_OK)
-            rc_fail(why, RC_INTERNAL, "the model computed a vector that is not finite");
-        if (wrk_embed_item_failed(t->embed, it->idx, it->run_stage, why) != RC_OK)
-            rc = fail_task(e, n, t, why, err);
-        else
-            memset(t->embed->out + (size_t)it->idx * t->embed->dim, 0,
-                   t->embed->dim * sizeof(float));
-    }
-    return rc;
-}
-
-/* The files changed while the pass read them: what it computed is nothing. */
-static enum rc fail_all(struct wrk_engine *e, uint32_t n, const struct rc_err *why,
-                        struct rc_err *err)
-{
-    enum rc rc = RC_OK;
-
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++)
-        if (e->pick[i].task != NULL)
-            rc = fail_task(e, n, e->pick[i].task, why, err);
-    return rc;
-}
-
-static enum rc encode(struct wrk_engine *e, uint32_t n, struct rc_err *err)
-{
-    struct rc_err why = RC_ERR_INIT;
-    bool ended = false;
-    enum rc rc, failed = run_pass(e, n, &why);
-
-    if (e->pass_fatal != RC_OK) {
-        if (err != NULL)
-            *err = e->pass_err;
-        return e->pass_fatal;
-    }
-    if (failed != RC_OK && (rc = wrk_engine_lost(e, &why, err)) != RC_OK)
-        return rc;
-    if ((rc = end_over(e, n, &ended, err)) != RC_OK)
-        return rc;
-    if ((failed == RC_CANCELLED && ended) || (failed != RC_OK && n > 1)) {
-        for (uint32_t i = 0; i < n; i++)
-            if (e->pick[i].task != NULL)
-                put_back(e->pick[i].task->embed, e->pick[i].item, !ended);
-        return RC_OK;
-    }
-    if (failed == RC_OK && mdl_guard(e->o.mdl, &why) != RC_OK)
-        return fail_all(e, n, &why, err);
-    return finish(e, n, failed, &why, err);
-}
-
-enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err)
-{
-    uint32_t max_rows = e->embed_rows, n;
-    enum rc rc;
-
-    if (!e->info->can_embed)
-        return RC_OK;
-    if (wrk_batch_decoding(e) && max_rows > WRK_EMBED_BUSY)
-        max_rows = WRK_EMBED_BUSY;
-    if ((n = choose(e, max_rows)) > 0 && (rc = encode(e, n, err)) != RC_OK)
-        return rc;
-    return end_complete(e, err);
 }

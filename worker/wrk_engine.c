@@ -44,7 +44,8 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
     e->growths_at_start = o->chan->growths;
     e->stop = (struct mdl_tok_stop){.ask = look_around, .user = e};
     mdl_set_stop(o->mdl, &e->stop);
-    if ((rc = wrk_batch_init(e, err)) != RC_OK || (rc = wrk_embed_init(e, err)) != RC_OK) {
+    if ((rc = wrk_batch_init(e, err)) != RC_OK || (rc = wrk_embed_init(e, err)) != RC_OK ||
+        (rc = wrk_extract_init(e, err)) != RC_OK) {
         wrk_engine_free(&e);
         return rc;
     }
@@ -55,11 +56,13 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
 static void task_free(struct wrk_engine *e, struct wrk_task *t)
 {
     wrk_batch_drop(e, t);
+    wrk_extract_free(e, t); /* reads its frame to the end */
     wrk_task_drop_frame(e, t);
     wrk_shape_drop(&e->shapes, &t->gen);
     wrk_gen_deinit(&t->gen);
     wrk_embed_free(e, &t->embed);
     wrk_decide_free(e, t);
+    wrk_rerank_free(t);
     free(t);
 }
 
@@ -77,6 +80,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     }
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
+    wrk_extract_deinit(e);
     wrk_protos_deinit(&e->protos);
     wrk_shapes_deinit(&e->shapes);
     mdl_set_stop(e->o.mdl, NULL);
@@ -123,10 +127,13 @@ enum rc wrk_task_sent(struct wrk_engine *e, struct wrk_task *t, enum rc sent,
 
 static uint64_t deadline_of(const Ipc__Frame *f)
 {
-    return f->body_case == IPC__FRAME__BODY_GENERATE ? f->generate->deadline_us
-           : f->body_case == IPC__FRAME__BODY_EMBED  ? f->embed->deadline_us
-           : f->body_case == IPC__FRAME__BODY_DECIDE ? f->decide->deadline_us
-                                                     : 0;
+    return f->body_case == IPC__FRAME__BODY_GENERATE  ? f->generate->deadline_us
+           : f->body_case == IPC__FRAME__BODY_EMBED   ? f->embed->deadline_us
+           : f->body_case == IPC__FRAME__BODY_DECIDE  ? f->decide->deadline_us
+           : f->body_case == IPC__FRAME__BODY_RERANK  ? f->rerank->deadline_us
+           : f->body_case == IPC__FRAME__BODY_EXTRACT ? f->extract->deadline_us
+           : f->body_case == IPC__FRAME__BODY_CHUNK   ? f->chunk->deadline_us
+                                                      : 0;
 }
 
 static enum rc refuse(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err)
@@ -201,6 +208,13 @@ void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes)
         wrk_radix_set_budget(&e->radix, bytes);
 }
 
+uint64_t wrk_engine_bytes(const struct wrk_engine *e)
+{
+    uint64_t row = (e->info->can_sparse ? 1 : 0) + (uint64_t)e->info->token_dim;
+
+    return (e->info->can_embed ? WRK_PROTOS_BYTES : 0) + e->embed_rows * row * sizeof(float);
+}
+
 bool wrk_engine_busy(const struct wrk_engine *e)
 {
     return e->tasks != NULL;
@@ -211,7 +225,10 @@ bool wrk_engine_busy(const struct wrk_engine *e)
 static const char *phase_of(const struct wrk_task *t)
 {
     if (t->kind != IPC__FRAME__BODY_GENERATE)
-        return t->prepared ? "while it was running: embedding" : "while it was queued";
+        return !t->prepared                          ? "while it was queued"
+               : t->kind == IPC__FRAME__BODY_RERANK  ? "while it was running: scoring"
+               : t->kind == IPC__FRAME__BODY_EXTRACT ? "while it was running: extracting"
+                                                     : "while it was running: embedding";
     return t->gen.start_us == 0   ? "while it was queued"
            : t->gen.first_us == 0 ? "while it was running: reading the prompt"
                                   : "while it was running: generating";
@@ -258,7 +275,8 @@ static enum rc serve_others(struct wrk_engine *e, struct rc_err *err)
     if (whole(e, NULL) != RC_OK) /* told by the next step */
         return RC_OK;
     if ((rc = expire(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
-        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK)
+        (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK ||
+        (rc = wrk_extract_step(e, err)) != RC_OK)
         return rc;
     return wrk_decide_step(e, err);
 }
@@ -289,8 +307,12 @@ static enum rc prepare_one(struct wrk_engine *e, struct wrk_task *t, size_t *bud
     if (t->kind == IPC__FRAME__BODY_EMBED)
         return t->prepared ? wrk_embed_media_prepare(e, t, why)
                            : wrk_embed_prepare(e, t, budget, why);
+    if (t->kind == IPC__FRAME__BODY_RERANK)
+        return wrk_embed_prepare(e, t, budget, why);
     if (t->kind == IPC__FRAME__BODY_DECIDE)
         return wrk_decide_prepare(e, t, budget, why);
+    if (t->kind == IPC__FRAME__BODY_EXTRACT)
+        return wrk_extract_prepare(e, t, budget, why);
     *budget -= t->frame_bytes < *budget ? t->frame_bytes : *budget;
     if (t->kind != IPC__FRAME__BODY_GENERATE) {
         rc = wrk_small_run(e, t, why, why);
@@ -390,7 +412,7 @@ enum rc wrk_engine_step(struct wrk_engine *e, struct rc_err *err)
     if ((rc = expire(e, err)) != RC_OK || (rc = guard(e, err)) != RC_OK ||
         (rc = prepare(e, err)) != RC_OK || (rc = wrk_batch_admit(e, err)) != RC_OK ||
         (rc = wrk_batch_step(e, err)) != RC_OK || (rc = wrk_embed_step(e, err)) != RC_OK ||
-        (rc = wrk_decide_step(e, err)) != RC_OK)
+        (rc = wrk_extract_step(e, err)) != RC_OK || (rc = wrk_decide_step(e, err)) != RC_OK)
         return rc;
     e->n_steps++;
     return RC_OK;
@@ -463,6 +485,10 @@ enum rc wrk_engine_stats(struct wrk_engine *e, uint64_t min_us, struct rc_err *e
     s.media_decoded = e->media.n_decoded;
     s.media_refused = e->media.n_refused;
     s.media_decode_us = e->media.us;
+    s.extract_tokens = e->extracted.n_tokens;
+    s.extract_windows = e->extracted.n_windows;
+    s.extract_passes = e->extracted.n_passes;
+    s.extract_spans = e->extracted.n_spans;
     s.cancelled = e->n_cancelled;
     s.grammar = wrk_shapes_stats(&e->shapes, &grammar);
     s.device_sampled = e->draws.n_drawn;

@@ -3,7 +3,8 @@
  * A continuous batcher: every step decodes one token of each running sequence and
  * gives the rest of the batch to prompts; embeddings run as bounded micro-batches
  * between steps; tokenizing is bounded per step. Tasks come and go between steps.
- * Each task ends with exactly one of Done, Vectors, Decided, Tokens, Text or Error.
+ * Each task ends with exactly one of Done, Vectors, Scores, Decided, Tokens, Text,
+ * Chunks or Error.
  * One thread. Page: docs/worker.md. Tests: tests/worker/test_wrk_engine.c
  */
 #ifndef INFERD_WRK_ENGINE_H
@@ -45,8 +46,8 @@ enum rc wrk_engine_new(struct wrk_engine **out, const struct wrk_engine_opts *o,
                        struct rc_err *err);
 void wrk_engine_free(struct wrk_engine **e);
 
-/* Takes a Generate, Embed, Decide, Tokenize or Detokenize frame, and its ownership in every
- * case. A full queue is answered on the channel (RC_BUSY). Errors: RC_STATE (task
+/* Takes a Generate, Embed, Rerank, Decide, Tokenize, Detokenize or Chunk frame, and its ownership in
+ * every case. A full queue is answered on the channel (RC_BUSY). Errors: RC_STATE (task
  * 0, or a number in use: the front broke the protocol), those of the channel. */
 enum rc wrk_engine_submit(struct wrk_engine *e, Ipc__Frame *f, struct rc_err *err);
 /* Ends the task with RC_CANCELLED; unknown tasks are ignored (it may just have
@@ -56,6 +57,9 @@ enum rc wrk_engine_cancel(struct wrk_engine *e, uint64_t task, struct rc_err *er
 /* The prompt cache's budget from now on. */
 void wrk_engine_cache_budget(struct wrk_engine *e, uint64_t bytes);
 
+/* Of the workspace beside the backend's: prototypes of decisions, rows of a pass that the model
+ * gives for every token. */
+uint64_t wrk_engine_bytes(const struct wrk_engine *e);
 bool wrk_engine_busy(const struct wrk_engine *e);
 /* One bounded step. Errors end the worker: those of the channel; RC_WEIGHT_IO (the
  * tasks were told). A task's own failure is answered and is no error here. */

@@ -20,6 +20,9 @@
 
 struct wrk_embed;
 struct wrk_decide;
+struct wrk_extract;
+struct wrk_ext_room;
+struct wrk_rerank;
 
 struct wrk_task {
     struct wrk_task *next;
@@ -31,8 +34,10 @@ struct wrk_task {
     bool in_pass;   /* of embeddings, which runs now: nobody but that pass ends it */
     bool cancelled; /* meanwhile */
     struct wrk_gen gen;
-    struct wrk_embed *embed; /* of a Decide task too: the texts of this round */
+    struct wrk_embed *embed; /* of a Decide task too: the texts of this round; of a Rerank task */
     struct wrk_decide *decide;
+    struct wrk_rerank *rerank;
+    struct wrk_extract *extract;
 };
 
 /* One choice of a Generate task, from its admission to its end. */
@@ -109,8 +114,11 @@ struct wrk_engine {
     uint32_t *embed_offsets;
     float *embed_out;
     struct wrk_embed_pick *pick;
+    float *embed_weights, *embed_vectors; /* of each row, where the model gives them */
     uint32_t max_embed_seqs, embed_rows;
-    uint32_t n_in_pass; /* picks, while the model runs */
+    uint32_t encode_dim;  /* values of a sequence; 0: the model encodes nothing */
+    uint64_t token_bytes; /* of token vectors, held by tasks that have begun */
+    uint32_t n_in_pass;   /* picks, while the model runs */
     uint64_t pass_look_us;
     enum rc pass_fatal;
     struct rc_err pass_err;
@@ -122,6 +130,11 @@ struct wrk_engine {
     } media;
 
     struct wrk_protos protos; /* of decisions */
+
+    struct wrk_ext_room *extract; /* NULL: the model does not extract */
+    struct {
+        uint64_t n_tokens, n_windows, n_passes, n_spans;
+    } extracted;
 
     /* while a text is tokenized or a file decoded: whose, when to look around next, how long the
      * others had their turn (in all), what came of it */
@@ -145,7 +158,8 @@ static inline uint32_t wrk_least(uint32_t a, uint32_t b)
 /* Ends a task: why NULL = its last frame was sent already. Frees it. */
 enum rc wrk_task_end(struct wrk_engine *e, struct wrk_task *t, const struct rc_err *why,
                      struct rc_err *err);
-/* Ends a task whose last frame was sent or, as why says, could not be made. Errors: the channel's. */
+/* Ends a task whose last frame was sent or, as why says, could not be made. Errors: the channel's.
+ */
 enum rc wrk_task_sent(struct wrk_engine *e, struct wrk_task *t, enum rc sent,
                       const struct rc_err *why, struct rc_err *err);
 /* The frame is no longer needed. */
@@ -205,19 +219,21 @@ bool wrk_ahead_right(const struct wrk_engine *e, const struct wrk_seq *s, uint32
 /* After a pass that took us and gave n_tokens: counts, and guesses for the next one. */
 enum rc wrk_ahead_next(struct wrk_engine *e, uint64_t us, uint32_t n_tokens, struct rc_err *err);
 
-/* --- wrk_embed.c */
+/* --- wrk_embed_pass.c */
 enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err);
 void wrk_embed_deinit(struct wrk_engine *e);
+/* One micro-batch of all prepared tasks with items; ends those that are complete. */
+enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
+
+/* --- wrk_embed.c */
 /* What a request says of the model, against the model: vectors at all, identity ("" = any),
  * dimensions (0 = its own). */
 enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32_t dim,
                         struct rc_err *why);
-/* Continues preparing an Embed task for at most about `budget` bytes of text (0 =
+/* Continues preparing an Embed, Rerank or Decide task for at most about `budget` bytes of text (0 =
  * done for this step). Sets t->prepared. Errors: the task's. */
 enum rc wrk_embed_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
                           struct rc_err *why);
-/* One micro-batch of all prepared Embed tasks; ends those that are complete. */
-enum rc wrk_embed_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_embed_free(struct wrk_engine *e, struct wrk_embed **m);
 /* Of a complete task: vectors [n inputs, dimensions], and the tokens of an input. */
 const float *wrk_embed_vectors(const struct wrk_embed *m);
@@ -228,6 +244,11 @@ uint32_t wrk_embed_tokens(const struct wrk_embed *m, uint32_t idx);
 struct wrk_task *wrk_embed_media_next(struct wrk_engine *e);
 /* Makes the next item with files of a prepared task ready. Errors: the task's. */
 enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why);
+
+/* --- wrk_rerank.c */
+/* A failure of item why->item in words of a Rerank request; any other task: nothing. */
+void wrk_rerank_explain(const struct wrk_task *t, struct rc_err *why);
+void wrk_rerank_free(struct wrk_task *t);
 
 /* --- decide/wrk_decide.c: a Decide task is one or more rounds of an embedding task */
 /* Continues preparing, as wrk_embed_prepare. Errors: the task's. */
@@ -241,7 +262,17 @@ enum rc wrk_decide_step(struct wrk_engine *e, struct rc_err *err);
 void wrk_decide_explain(const struct wrk_task *t, struct rc_err *why);
 void wrk_decide_free(struct wrk_engine *e, struct wrk_task *t);
 
-/* --- wrk_small.c: Tokenize, Detokenize: answered whole. Errors: the task's in why;
+/* --- extract/wrk_ext_pass.c, wrk_ext_task.c */
+enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err);
+void wrk_extract_deinit(struct wrk_engine *e);
+/* Continues preparing, as wrk_embed_prepare. Errors: the task's. */
+enum rc wrk_extract_prepare(struct wrk_engine *e, struct wrk_task *t, size_t *budget,
+                            struct rc_err *why);
+/* One micro-batch of all prepared Extract tasks; ends those that are complete. */
+enum rc wrk_extract_step(struct wrk_engine *e, struct rc_err *err);
+void wrk_extract_free(struct wrk_engine *e, struct wrk_task *t);
+
+/* --- wrk_small.c: Tokenize, Detokenize, Chunk: answered whole. Errors: the task's in why;
  * the channel's as the result. */
 enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
                       struct rc_err *err);

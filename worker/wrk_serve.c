@@ -20,7 +20,6 @@
 
 #include "wrk_chan.h"
 #include "wrk_engine.h"
-#include "wrk_protos.h"
 #include "wrk_load.h"
 #include "wrk_log.h"
 
@@ -237,7 +236,7 @@ static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
         l.compute = (char *)(w->o->device.compute ? w->o->device.compute : "exact_f32");
     l.weight_bytes = s.weight_bytes;
     l.kv_bytes = s.kv_bytes;
-    l.workspace_bytes = s.workspace_bytes + (i->can_embed ? WRK_PROTOS_BYTES : 0);
+    l.workspace_bytes = s.workspace_bytes + wrk_engine_bytes(w->engine);
     l.max_seqs = w->model.max_seqs;
     l.threads = s.n_threads;
     return send_loaded(w, &l, err);
@@ -333,9 +332,12 @@ static const struct wrk_cmd {
     {IPC__FRAME__BODY_LOAD, "Load", HELLOD, on_load},
     {IPC__FRAME__BODY_GENERATE, "Generate", READY | BUSY, on_task},
     {IPC__FRAME__BODY_EMBED, "Embed", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_RERANK, "Rerank", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_EXTRACT, "Extract", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DECIDE, "Decide", READY | BUSY, on_task},
     {IPC__FRAME__BODY_TOKENIZE, "Tokenize", READY | BUSY, on_task},
     {IPC__FRAME__BODY_DETOKENIZE, "Detokenize", READY | BUSY, on_task},
+    {IPC__FRAME__BODY_CHUNK, "Chunk", READY | BUSY, on_task},
     {IPC__FRAME__BODY_ECHO, "Echo", HELLOD | READY | BUSY, on_echo},
     {IPC__FRAME__BODY_CANCEL, "Cancel", READY | BUSY | DRAINING, on_cancel},
     {IPC__FRAME__BODY_CACHE_BUDGET, "CacheBudget", READY | BUSY | DRAINING, on_cache_budget},

@@ -1,4 +1,4 @@
-/* wrk_small.c - Tokenize and Detokenize: one question, one answer.
+/* wrk_small.c - Tokenize, Detokenize and Chunk: one question, one answer.
  *
  * Run in the tokenizing part of a step, in order of arrival. Text is bounded by
  * the frame, ids by the vocabulary. Tests: tests/worker/test_wrk_engine_texts.c
@@ -6,6 +6,8 @@
 #include "wrk_engine_impl.h"
 
 #include <stdlib.h>
+
+#include "wrk_chunk.h"
 
 #define TOKENS_MAX (4u << 20) /* an answer is some 20 bytes a token */
 
@@ -83,9 +85,70 @@ static enum rc detokenize(struct wrk_engine *e, const struct wrk_task *t, struct
     return rc;
 }
 
+static enum rc send_pieces(struct wrk_engine *e, const struct wrk_task *t,
+                           const struct wrk_chunks *c, size_t n_tokens, struct rc_err *why)
+{
+    Ipc__ChunkPiece *piece = calloc(c->n + 1, sizeof(*piece));
+    Ipc__ChunkPiece **ptr = calloc(c->n + 1, sizeof(Ipc__ChunkPiece *));
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Chunks out = IPC__CHUNKS__INIT;
+    enum rc rc = RC_NOMEM;
+
+    if (piece == NULL || ptr == NULL) {
+        rc_fail(why, RC_NOMEM, "%u pieces", c->n);
+        goto out;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        ptr[i] = &piece[i];
+        ipc__chunk_piece__init(&piece[i]);
+        piece[i].start = c->piece[i].start;
+        piece[i].end = c->piece[i].end;
+        piece[i].n_tokens = c->piece[i].n_tokens;
+    }
+    out.n_pieces = c->n;
+    out.pieces = ptr;
+    out.cut = c->cut;
+    out.n_tokens = n_tokens;
+    f.task = t->id;
+    f.body_case = IPC__FRAME__BODY_CHUNKS;
+    f.chunks = &out;
+    rc = wrk_chan_send(e->o.chan, &f, why);
+out:
+    free(piece);
+    free(ptr);
+    return rc;
+}
+
+static enum rc chunk(struct wrk_engine *e, const struct wrk_task *t, struct rc_err *why)
+{
+    const Ipc__Chunk *m = t->frame->chunk;
+    const struct mdl_tok_flags flags = {
+        .offsets = true, .max_tokens = TOKENS_MAX, .stop = mdl_stop(e->o.mdl)};
+    const struct wrk_chunk_ask ask = {.target = m->target_tokens,
+                                      .overlap = m->overlap_tokens,
+                                      .most = m->max_chunks,
+                                      .sep = (const char *)m->separator.data,
+                                      .n_sep = m->separator.len,
+                                      .sentences = m->sentences};
+    const char *text = m->text.len > 0 ? (const char *)m->text.data : "";
+    struct wrk_chunks pieces = {0};
+    struct mdl_ids ids = {0};
+    enum rc rc;
+
+    rc = mdl_tok_encode(mdl_tok_get(e->o.mdl), text, m->text.len, &flags, &ids, why);
+    if (rc == RC_OK)
+        rc = wrk_chunk(&pieces, text, m->text.len, ids.offsets, ids.n, &ask, why);
+    if (rc == RC_OK)
+        rc = send_pieces(e, t, &pieces, ids.n, why);
+    free(pieces.piece);
+    mdl_ids_deinit(&ids);
+    return rc;
+}
+
 enum rc wrk_small_run(struct wrk_engine *e, struct wrk_task *t, struct rc_err *why,
                       struct rc_err *err)
 {
     return t->kind == IPC__FRAME__BODY_TOKENIZE ? tokenize(e, t, why, err)
+           : t->kind == IPC__FRAME__BODY_CHUNK  ? chunk(e, t, why)
                                                 : detokenize(e, t, why, err);
 }

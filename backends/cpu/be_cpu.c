@@ -237,6 +237,7 @@ const struct be_ops be_cpu_ops = {
     .kv_write = be_cpu_kv_write,
     .attention = be_cpu_attention,
     .attention_packed = be_cpu_attention_packed,
+    .spans = be_cpu_spans,
     .gather = be_cpu_gather,
     .softcap = be_cpu_softcap,
     .scale = be_cpu_scale,

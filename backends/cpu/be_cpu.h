@@ -247,6 +247,9 @@ struct be_cpu_kern {
     void (*act)(const struct be_act_args *a, size_t i0, size_t i1);
     void (*glu)(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
     void (*attn_local)(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
+    /* spans that begin with words [i0, i1); a, b: rows of word 0 */
+    void (*spans)(const struct be_spans_args *s, const float *a, const float *b, const float *g,
+                  uint32_t i0, uint32_t i1);
     /* scratch: BE_CPU_SCRATCH bytes of the running thread */
     void (*attn)(const struct be_cpu_attn *a, void *scratch);
     /* an item of be_attention_rel: a->rel is set, of the running thread */
@@ -365,6 +368,7 @@ enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_
 /* be_cpu_attn_rel.c */
 enum rc be_cpu_attention_rel(struct be_ctx *, const struct be_attention_rel_args *,
                              struct rc_err *);
+enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *); /* be_cpu_spans.c */
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);

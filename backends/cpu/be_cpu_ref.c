@@ -311,6 +311,7 @@ const struct be_cpu_kern be_cpu_kern_c = {
     .act = be_cpu_ref_act,
     .glu = be_cpu_ref_glu,
     .attn_local = be_cpu_ref_attn_local,
+    .spans = be_spans_rows,
     .attn = be_cpu_ref_attn,
     .attn_rel = be_cpu_ref_attn_rel,
 };

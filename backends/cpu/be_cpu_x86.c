@@ -31,7 +31,8 @@ static void lin_avx512(const struct be_weight *w, const struct be_cpu_act *a, si
     .rms_norm = be_cpu_rms_norm_avx2, .layer_norm = be_cpu_layer_norm_avx2,                     \
     .rope = be_cpu_rope_avx2, .softcap = be_cpu_softcap_avx2, .argmax = be_cpu_argmax_avx2,     \
     .act = be_cpu_act_avx2, .glu = be_cpu_glu_avx2, .attn_local = be_cpu_attn_local_avx2,       \
-    .attn = be_cpu_attn_avx2, .attn_rel = be_cpu_attn_rel_avx2, .attn_merge = be_cpu_attn_merge_avx2
+    .spans = be_cpu_spans_avx2, .attn_rel = be_cpu_attn_rel_avx2,                               \
+    .attn = be_cpu_attn_avx2, .attn_merge = be_cpu_attn_merge_avx2
 
 const struct be_cpu_kern be_cpu_kern_avx2 = {.name = "avx2", .lin = lin_avx2, SHARED};
 const struct be_cpu_kern be_cpu_kern_avx512 = {.name = "avx512", .lin = lin_avx512, SHARED};

@@ -29,6 +29,9 @@ int32_t be_cpu_argmax_avx2(const float *x, uint32_t n);
 void be_cpu_act_avx2(const struct be_act_args *a, size_t i0, size_t i1);
 void be_cpu_glu_avx2(const struct be_glu_args *a, uint32_t r0, uint32_t r1);
 void be_cpu_attn_local_avx2(const struct be_attention_local_args *a, uint32_t r0, uint32_t r1);
+/* be_cpu_spans_avx2.c */
+void be_cpu_spans_avx2(const struct be_spans_args *s, const float *a, const float *b,
+                       const float *g, uint32_t i0, uint32_t i1);
 /* be_cpu_attn_avx2.c; be_cpu_attn_seq_avx2.c: items of plain rows */
 void be_cpu_attn_avx2(const struct be_cpu_attn *a, void *scratch);
 void be_cpu_attn_seq_avx2(const struct be_cpu_attn *a, void *scratch);

@@ -1,9 +1,9 @@
-/* mdl_bert.c - encoders of BERT's kind: forward pass and pooling, the family's table.
+/* mdl_bert.c - encoders of BERT's kind: forward pass, and the family's table.
  *
  * Embeddings (word + position + type, LayerNorm), then post-norm layers:
  *   x = LN1(x + Wo attn(x) + bo);  x = LN2(x + W2 gelu(W1 x + b1) + b2)
  * over packed sequences: no padding is ever computed. Vectors are pooled and
- * normalised as the side files say (mdl_sbert.c); other heads: mdl_bert_heads.c.
+ * normalised as the side files say (mdl_sbert_run.c); other heads: mdl_bert_heads.c.
  *
  * Always true: a sequence's vector is the same bytes alone, in a batch, or when a
  * big batch was cut into several passes; passes allocate nothing.
@@ -13,8 +13,6 @@
 #include "mdl_bert.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ------------------------------------------------------------- forward pass */
 
@@ -44,9 +42,9 @@ static enum rc embed(struct mdl *m, struct bert *b, const struct mdl_pass *p, st
         return rc;
     e.accumulate = true;
     e.table = b->type; /* the reference adds types before positions */
-    e.ids = b->types;
     if (b->sep >= 0)
         mdl_sbert_types(p, b->sep, b->types);
+    e.ids = b->types; /* zeros but of pairs */
     if ((rc = be_embed(m->be, &e, err)) != RC_OK)
         return rc;
     e.table = b->position;
@@ -117,9 +115,18 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
         return rc;
     if (m->info.can_rerank)
         return mdl_bert_score(m, b, p, out, err);
-    if ((rc = mdl_sbert_pool(m, &b->st, p, b->x, b->pooled, b->host_pooled, out, err)) != RC_OK)
+    if ((rc = mdl_sbert_vectors(&b->st, m, b->x, p, out, err)) != RC_OK)
         return rc;
     return mdl_bert_tokens(m, b, p, err);
+}
+
+static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                            const char *task_type, bool truncate, bool *truncated,
+                            struct mdl_ids *out, struct rc_err *err)
+{
+    const struct bert *b = m->state;
+
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -136,7 +143,7 @@ static const char *const hf_archs[] = {"BertModel",
                                        "XLMRobertaForSequenceClassification",
                                        "xlm-roberta",
                                        NULL};
-static const char *const gguf_archs[] = {NULL};
+static const char *const gguf_archs[] = {"bert", NULL};
 
 const struct mdl_family mdl_bert = {
     .name = "bert",
@@ -147,10 +154,10 @@ const struct mdl_family mdl_bert = {
     .plan = mdl_bert_plan,
     .fit = mdl_bert_fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_sbert_self_test,
+    .self_test = mdl_passes_self_test,
     .free = mdl_bert_free,
-    .embed_tokens = mdl_bert_embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .embed_tokens = embed_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };

@@ -29,15 +29,16 @@ struct bert {
     struct be_weight *word, *position, *type, *ln_w, *ln_b;
     struct be_weight *dense_w, *dense_b, *logit_w, *logit_b; /* a cross-encoder's head */
     struct be_weight *lex_w, *lex_b, *vec_w, *vec_b;         /* BGE-M3's heads, or NULL */
-    struct be_tensor *x, *t, *q, *k, *v, *att, *ff, *pooled;
-    struct be_tensor *hidden, *logit, *lex, *own_vec; /* of heads that there are */
-    float *host_pooled;                               /* [seqs of a pass, d_model] */
-    int32_t *types;                                   /* [rows of a pass] */
-    int32_t *pos;                                     /* the same, when pad >= 0 */
+    struct be_tensor *x, *t, *q, *k, *v, *att, *ff;
+    struct be_tensor *first, *hidden, *logit, *lex, *own_vec; /* of heads that there are */
+    float *host_pooled;                                       /* [seqs of a pass, d_model] */
+    int32_t *types;                                           /* [rows of a pass] */
+    int32_t *pos;                                             /* the same, when pad >= 0 */
     struct bert_layer layer[BERT_MAX_LAYERS];
 };
 
 enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
+/* mdl_bert.c: only the full size. */
 /* mdl_bert_plan.c */
 enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err);
@@ -48,12 +49,5 @@ enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, 
                        struct rc_err *err);
 enum rc mdl_bert_tokens(struct mdl *m, struct bert *b, const struct mdl_pass *p,
                         struct rc_err *err);
-/* mdl_sbert.c */
-enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                              const char *task_type, bool truncate, bool *truncated,
-                              struct mdl_ids *out, struct rc_err *err);
-enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
-                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
-                             struct mdl_ids *out, struct rc_err *err);
 
 #endif

@@ -16,12 +16,12 @@ enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, 
                                        .offsets = p->offsets,
                                        .n_seqs = p->n_seqs,
                                        .kind = BE_POOL_CLS,
-                                       .out = b->pooled};
+                                       .out = b->first};
     const struct be_softcap_args tanh_1 = {.x = b->hidden, .n = p->n_seqs, .cap = 1};
     enum rc rc;
 
     if ((rc = be_pool(m->be, &first, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->pooled, b->dense_w, b->dense_b, b->hidden, p->n_seqs, BE_EPI_NONE,
+        (rc = mdl_dense(m->be, b->first, b->dense_w, b->dense_b, b->hidden, p->n_seqs, BE_EPI_NONE,
                         err)) != RC_OK ||
         (rc = be_softcap(m->be, &tanh_1, err)) != RC_OK ||
         (rc = mdl_dense(m->be, b->hidden, b->logit_w, b->logit_b, b->logit, p->n_seqs, BE_EPI_NONE,

@@ -151,8 +151,7 @@ enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err)
     for (l = 0; l < b->n_layers; l++)
         if ((rc = plan_layer(m, b, l, err)) != RC_OK)
             return rc;
-    if (m->info.can_rerank)
-        rc = plan_score(m, b, err);
+    rc = m->info.can_rerank ? plan_score(m, b, err) : mdl_sbert_plan(&b->st, m, err);
     if (rc == RC_OK && m->info.can_sparse)
         rc = plan_dense(m, "sparse_linear", 1, b->d_model, &b->lex_w, &b->lex_b, err);
     if (rc == RC_OK && m->info.token_dim > 0)
@@ -176,11 +175,9 @@ enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
     seqs = m->passes.max_seqs;
     free(b->types);
     free(b->pos);
-    free(b->host_pooled);
     b->types = calloc(rows, sizeof(*b->types));
     b->pos = calloc(rows, sizeof(*b->pos));
-    b->host_pooled = calloc((size_t)seqs * b->d_model, sizeof(float));
-    if (!b->types || !b->pos || !b->host_pooled)
+    if (!b->types || !b->pos)
         return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
     {
         const struct {
@@ -194,7 +191,7 @@ enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
             {rows, b->d_model, &b->v},
             {rows, b->d_model, &b->att},
             {rows, b->d_ff, &b->ff},
-            {seqs, b->d_model, &b->pooled},
+            {m->info.can_rerank ? seqs : 0, b->d_model, &b->first},
             {m->info.can_rerank ? seqs : 0, b->d_model, &b->hidden},
             {m->info.can_rerank ? seqs : 0, 1, &b->logit},
             {m->info.can_sparse ? rows : 0, 1, &b->lex},
@@ -209,7 +206,7 @@ enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
                 return rc;
     }
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return RC_OK;
+    return m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : RC_OK;
 }
 
 void mdl_bert_free(struct mdl *m)
@@ -219,7 +216,6 @@ void mdl_bert_free(struct mdl *m)
     mdl_sbert_deinit(&b->st);
     free(b->types);
     free(b->pos);
-    free(b->host_pooled);
     free(b);
     m->state = NULL;
 }

@@ -8,7 +8,6 @@
  */
 #include "mdl_bert.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +27,11 @@ static const struct {
 
 /* Words of the API against names that models give their prompts, best first. */
 static const struct {
-    const char *task, *names[4];
+    const char *task, *names[5];
 } task_names[] = {
-    {"RETRIEVAL_QUERY", {"Retrieval-query", "query", "SearchQuery", "Retrieval"}},
-    {"RETRIEVAL_DOCUMENT", {"Retrieval-document", "Document", "document", "passage"}},
+    {"RETRIEVAL_QUERY", {"Retrieval-query", "query", "SearchQuery", "Retrieval", "search_query"}},
+    {"RETRIEVAL_DOCUMENT",
+     {"Retrieval-document", "Document", "document", "passage", "search_document"}},
     {"QUESTION_ANSWERING", {"QuestionAnswering"}},
     {"FACT_VERIFICATION", {"FactChecking"}},
     {"CODE_RETRIEVAL_QUERY", {"CodeRetrieval", "InstructionRetrieval"}},
@@ -60,7 +60,7 @@ enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, con
         p = find_prompt(st, task_type);
         for (i = 0; p < 0 && i < sizeof(task_names) / sizeof(*task_names); i++)
             if (strcmp(task_type, task_names[i].task) == 0)
-                for (k = 0; p < 0 && k < 4 && task_names[i].names[k]; k++)
+                for (k = 0; p < 0 && k < 5 && task_names[i].names[k]; k++)
                     p = find_prompt(st, task_names[i].names[k]);
         if (p < 0)
             return rc_fail_what(
@@ -102,6 +102,44 @@ static enum rc read_pooling(struct bert_sbert *st, int root_fd, const char *path
                                  "mean_sqrt_len_tokens, weightedmean, lasttoken)",
                                  name, mode)
                   : rc_fail_what(err, RC_FORMAT, name, "%s: no pooling mode is switched on", name);
+out:
+    json_decref(j);
+    return rc;
+}
+
+/* The folder of a step: a name, as sentence-transformers writes it. */
+static enum rc read_dense(struct bert_sbert *st, int root_fd, const char *path, struct rc_err *err)
+{
+    struct bert_dense *d = &st->dense[st->n_dense];
+    const char *act = NULL, *dot;
+    char name[192];
+    json_t *j = NULL;
+    enum rc rc;
+
+    if (!path || !*path || strlen(path) >= sizeof(d->path) || st->n_dense == BERT_MAX_DENSE)
+        return rc_fail_what(err, RC_UNSUPPORTED, "modules.json",
+                            "modules.json: at most %d Dense steps are supported, each in a folder "
+                            "of its own with a name of at most %zu bytes",
+                            BERT_MAX_DENSE, sizeof(d->path) - 1);
+    snprintf(d->path, sizeof(d->path), "%s", path);
+    snprintf(name, sizeof(name), "%s/config.json", path);
+    if ((rc = mdl_cfg_load(root_fd, name, true, &j, err)) != RC_OK)
+        return rc;
+    if ((rc = mdl_cfg_u32(j, name, "in_features", 1, 1u << 20, MDL_REQUIRED, &d->n_in, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_u32(j, name, "out_features", 1, 1u << 16, MDL_REQUIRED, &d->n_out, err)) !=
+            RC_OK ||
+        (rc = mdl_cfg_bool(j, name, "bias", true, &d->bias, err)) != RC_OK ||
+        (rc = mdl_cfg_str(j, name, "activation_function", &act, err)) != RC_OK)
+        goto out;
+    dot = act ? strrchr(act, '.') : NULL;
+    act = dot ? dot + 1 : act ? act : "Tanh"; /* that library's default */
+    d->tanh = strcmp(act, "Tanh") == 0;
+    if (!d->tanh && strcmp(act, "Identity") != 0)
+        rc = rc_fail_what(err, RC_UNSUPPORTED, "activation_function",
+                          "%s: activation '%.40s' is not supported (Tanh, Identity)", name, act);
+    else
+        st->n_dense++;
 out:
     json_decref(j);
     return rc;
@@ -150,6 +188,8 @@ static enum rc read_modules(struct bert_sbert *st, int root_fd, bool *include_pr
                                   "modules.json: an encoder in a sub-folder ('%.60s') is not "
                                   "supported",
                                   path);
+        } else if (strcmp(cls, "Dense") == 0 && st->n_pools > 0 && !st->normalize) {
+            rc = read_dense(st, root_fd, path, err);
         } else if (strcmp(cls, "Pooling") == 0 && st->n_pools == 0 && !st->normalize) {
             rc = read_pooling(st, root_fd, path ? path : "", include_prompt, err);
         } else if (strcmp(cls, "Normalize") == 0 && st->n_pools > 0) {
@@ -157,7 +197,7 @@ static enum rc read_modules(struct bert_sbert *st, int root_fd, bool *include_pr
         } else {
             rc = rc_fail_what(err, RC_UNSUPPORTED, "modules.json",
                               "modules.json: step %zu '%.60s' is not supported here (Transformer, "
-                              "Pooling, Normalize, in this order)",
+                              "Pooling, Dense, Normalize, in this order)",
                               i, cls);
         }
     }
@@ -272,184 +312,6 @@ void mdl_sbert_deinit(struct bert_sbert *st)
         free(st->prompts[i].name);
         free(st->prompts[i].text);
     }
+    free(st->host);
     memset(st, 0, sizeof(*st));
-}
-
-void mdl_sbert_inform(struct mdl *m, const struct bert_sbert *st, uint32_t width)
-{
-    m->info.can_embed = true;
-    if (st->max_seq && st->max_seq < m->info.max_input_tokens)
-        m->info.max_input_tokens = st->max_seq;
-    m->info.embed_dim = width * st->n_pools;
-    if (st->default_prompt >= 0)
-        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
-                 st->prompts[st->default_prompt].name);
-}
-
-enum rc mdl_sbert_pool(struct mdl *m, const struct bert_sbert *st, const struct mdl_pass *p,
-                       const struct be_tensor *x, struct be_tensor *pooled, float *host, float *out,
-                       struct rc_err *err)
-{
-    struct be_pool_args a = {.x = x, .offsets = p->offsets, .n_seqs = p->n_seqs, .out = pooled};
-    size_t dim = m->info.embed_dim, d = dim / st->n_pools;
-    enum rc rc;
-
-    for (uint32_t i = 0; i < st->n_pools; i++) {
-        a.kind = st->pools[i];
-        if ((rc = be_pool(m->be, &a, err)) != RC_OK ||
-            (rc = be_tensor_read(m->be, pooled, 0, p->n_seqs, host, err)) != RC_OK)
-            return rc;
-        for (uint32_t s = 0; s < p->n_seqs; s++)
-            memcpy(out + s * dim + i * d, host + s * d, d * sizeof(float));
-    }
-    for (uint32_t s = 0; st->normalize && s < p->n_seqs; s++)
-        mdl_normalize(out + s * dim, (uint32_t)dim);
-    return RC_OK;
-}
-
-/* ------------------------------------------------------------------- tokens */
-
-/* More tokens than any input may have, so that a count in a message is exact for
- * every text that a request can carry. */
-#define COUNT_BOUND (8u << 20)
-
-enum rc mdl_sbert_tokens(const struct mdl *m, const struct bert_sbert *st, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err)
-{
-    struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND, .stop = m->stop};
-    size_t start = out->n, limit = m->info.max_input_tokens, n, n_prompt;
-    const char *prompt = NULL;
-    char *joined = NULL;
-    enum rc rc;
-
-    if ((rc = mdl_sbert_prompt(st, task_type, &prompt, err)) != RC_OK)
-        return rc;
-    if (prompt && *prompt) {
-        n_prompt = strlen(prompt);
-        if (n_bytes > SIZE_MAX - n_prompt - 1 || !(joined = malloc(n_prompt + n_bytes + 1)))
-            return rc_fail(err, RC_NOMEM, "no memory for a text of %zu bytes", n_bytes);
-        memcpy(joined, prompt, n_prompt);
-        if (n_bytes)
-            memcpy(joined + n_prompt, text, n_bytes);
-        text = joined;
-        n_bytes += n_prompt;
-    }
-    rc = mdl_tok_encode(m->tok, text, n_bytes, &flags, out, err);
-    free(joined);
-    if (rc != RC_OK) {
-        out->n = start;
-        return rc;
-    }
-    n = out->n - start;
-    if (n > limit && !truncate) {
-        out->n = start;
-        rc_fail_what(err, RC_TOO_LARGE, "input", "the input has %zu tokens, this model takes %zu",
-                     n, limit);
-        if (err) {
-            err->n = n;
-            err->limit = limit;
-        }
-        return RC_TOO_LARGE;
-    }
-    if (n > limit) { /* cut the text's end, keep the closing [SEP] */
-        out->ids[start + limit - 1] = out->ids[out->n - 1];
-        out->n = start + limit;
-    }
-    if (truncated)
-        *truncated = n > limit;
-    return RC_OK;
-}
-
-enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err)
-{
-    const struct mdl_tok_flags flags = {.add_special = true};
-    struct mdl_ids ids = {0};
-    enum rc rc = mdl_tok_encode(m->tok, "", 0, &flags, &ids, err);
-
-    if (rc == RC_OK && ids.n < 2)
-        rc = rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                          "tokenizer.json: an empty text has %zu tokens, expected [CLS] and [SEP]",
-                          ids.n);
-    if (rc == RC_OK)
-        *out = ids.ids[ids.n - 1];
-    mdl_ids_deinit(&ids);
-    return rc;
-}
-
-void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types)
-{
-    for (uint32_t s = 0; s < p->n_seqs; s++) {
-        int32_t type = 0;
-
-        for (uint32_t r = p->offsets[s]; r < p->offsets[s + 1]; r++) {
-            types[r] = type;
-            if (p->ids[r] == sep)
-                type = 1;
-        }
-    }
-}
-
-enum rc mdl_bert_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                              const char *task_type, bool truncate, bool *truncated,
-                              struct mdl_ids *out, struct rc_err *err)
-{
-    const struct bert *b = m->state;
-
-    return mdl_sbert_tokens(m, &b->st, text, n_bytes, task_type, truncate, truncated, out, err);
-}
-
-enum rc mdl_bert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
-                             const char *doc, size_t n_doc, bool truncate, bool *truncated,
-                             struct mdl_ids *out, struct rc_err *err)
-{
-    const struct mdl_tok_flags flags = {
-        .add_special = true, .max_tokens = m->info.max_input_tokens, .stop = m->stop};
-
-    return mdl_tok_encode_pair(m->tok, query, n_query, doc, n_doc, &flags, truncate, truncated, out,
-                               err);
-}
-
-/* ----------------------------------------------------- what all encoders do alike */
-
-enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err)
-{
-    if (dims == m->info.embed_dim)
-        return RC_OK;
-    return rc_fail_what(err, RC_INVALID, "dimensions",
-                        "dimensions %u: this model was not trained for shorter vectors, it only "
-                        "gives %u",
-                        dims, m->info.embed_dim);
-}
-
-static enum rc check_finite(const float *v, size_t n, const char *what, struct rc_err *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(v[i]))
-            return rc_fail(err, RC_FORMAT, "the model's first %s is not finite (value %zu)", what,
-                           i);
-    return RC_OK;
-}
-
-/* Two tokens, as short as a text can be, through every head that there is. */
-enum rc mdl_sbert_self_test(struct mdl *m, struct rc_err *err)
-{
-    const int32_t ids[2] = {0, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    size_t dim = mdl_encode_dim(m), n_vec = 2 * (size_t)m->info.token_dim;
-    float *out = calloc(dim + 2 + n_vec, sizeof(float)), *weights, *vectors;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    weights = out + dim;
-    vectors = weights + 2;
-    rc = mdl_encode_tokens(m, 1, ids, offsets, out, m->info.can_sparse ? weights : NULL,
-                           n_vec ? vectors : NULL, err);
-    if (rc == RC_OK)
-        rc = check_finite(out, dim, m->info.can_rerank ? "logit" : "vector", err);
-    if (rc == RC_OK)
-        rc = check_finite(weights, 2 + n_vec, "token's weight or vector", err);
-    free(out);
-    return rc;
 }

@@ -7,12 +7,27 @@
 
 #define BERT_MAX_PROMPTS 64
 #define BERT_MAX_POOLS 6
+#define BERT_MAX_DENSE 4
+
+/* A step y = act(x W^T + b) behind the pooling; its file joins the model's with the name of its
+ * folder in front. */
+struct bert_dense {
+    char path[48];
+    uint32_t n_in, n_out;
+    bool bias, tanh; /* tanh, else no activation */
+    struct be_weight *w, *b;
+    struct be_tensor *out; /* [seqs of a pass, n_out] */
+};
 
 /* Side files: how token vectors become one vector, and words put in front. */
 struct bert_sbert {
     uint32_t n_pools;
     enum be_pool pools[BERT_MAX_POOLS]; /* in the order their vectors are joined */
+    uint32_t n_dense;
+    struct bert_dense dense[BERT_MAX_DENSE];
     bool normalize;
+    struct be_tensor *pooled, *joined; /* [seqs, d_model]; [seqs, n_pools * d_model] where needed */
+    float *host;                       /* the same, widest */
     bool listed;      /* modules.json is there; without it the defaults above are meant */
     uint32_t max_seq; /* 0 = not said */
     size_t n_prompts;
@@ -24,29 +39,33 @@ struct bert_sbert {
 
 enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
 void mdl_sbert_deinit(struct bert_sbert *st);
-/* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
-enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
-                         struct rc_err *err);
-
-/* What the side files make of an encoder of `width`: can_embed, embed_dim, the longest input (at
- * most what info says so far), the default prompt. */
-void mdl_sbert_inform(struct mdl *m, const struct bert_sbert *st, uint32_t width);
+/* What follows the encoder, in the order of opening a model: weights of the steps join m->file and
+ * info.embed_dim is set; they are planned; memory of passes is; vectors of a pass, from its rows x
+ * [n_rows, d_model], to out [n_seqs, embed_dim]. d_model is m->info's. */
+enum rc mdl_sbert_join(struct bert_sbert *st, struct mdl *m, int root_fd, struct rc_err *err);
+enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_fit(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_tensor *x,
+                          const struct mdl_pass *p, float *out, struct rc_err *err);
+/* Tokens of a text with the prompt in front, cut at its end where that is allowed; what closes an
+ * input stays last. As mdl_embed_tokens. */
+enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
+                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
+                         struct mdl_ids *out, struct rc_err *err);
+/* What follows from the side files for info, behind mdl_sbert_join: can_embed, the longest input
+ * (at most what info says so far), the default prompt. */
+void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m);
 /* [SEP]: what the tokenizer puts behind a text. RC_FORMAT when it puts nothing there. */
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err);
 /* Types of rows in pairs as BERT was trained: 1 behind the first sep of a sequence, else 0. */
 void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types);
-/* As mdl_family.embed_tokens. */
-enum rc mdl_sbert_tokens(const struct mdl *m, const struct bert_sbert *st, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err);
-/* Vectors of a pass from its last rows x to out [n_seqs, embed_dim]. pooled [n_seqs, width], host
- * the same. */
-enum rc mdl_sbert_pool(struct mdl *m, const struct bert_sbert *st, const struct mdl_pass *p,
-                       const struct be_tensor *x, struct be_tensor *pooled, float *host, float *out,
-                       struct rc_err *err);
-/* For the family's table: vectors of one width; two tokens, as short as a text can be, through
- * every head that there is. */
+/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width. */
+enum rc mdl_sbert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
+                              const char *doc, size_t n_doc, bool truncate, bool *truncated,
+                              struct mdl_ids *out, struct rc_err *err);
 enum rc mdl_sbert_dims(const struct mdl *m, uint32_t dims, struct rc_err *err);
-enum rc mdl_sbert_self_test(struct mdl *m, struct rc_err *err);
+/* The prompt for a task type: NULL = none. RC_INVALID when the model has no such. */
+enum rc mdl_sbert_prompt(const struct bert_sbert *st, const char *task_type, const char **out,
+                         struct rc_err *err);
 
 #endif

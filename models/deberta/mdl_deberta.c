@@ -25,7 +25,6 @@ struct deberta {
     enum be_epi pool_act;
     struct be_weight *pool_w, *pool_b, *logit_w, *logit_b;
     struct be_tensor *first, *hidden, *logit;
-    float *host;    /* [seqs of a pass, d_model], of an embedder */
     int32_t *types; /* [rows of a pass], where sep >= 0 */
 };
 
@@ -102,9 +101,10 @@ static enum rc as_embedder(struct mdl *m, struct deberta *d, const struct mdl_sr
 {
     enum rc rc = mdl_sbert_load(&d->st, src->root_fd, err);
 
-    if (rc == RC_OK)
-        mdl_sbert_inform(m, &d->st, m->info.d_model);
-    return rc;
+    if (rc != RC_OK || (rc = mdl_sbert_join(&d->st, m, src->root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(&d->st, m);
+    return RC_OK;
 }
 
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -150,6 +150,8 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
                 {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->logit_b}};
     enum rc rc = mdl_deberta_plan(d->enc, &m->plan, d->prefix, err);
 
+    if (rc == RC_OK && m->info.can_embed)
+        rc = mdl_sbert_plan(&d->st, m, err);
     for (size_t i = 0; rc == RC_OK && m->info.can_rerank && i < sizeof(head) / sizeof(*head); i++)
         rc = mdl_plan_weight(&m->plan, head[i].name, head[i].use, head[i].n_dims, head[i].d0,
                              head[i].d1, 0, head[i].slot, err);
@@ -167,17 +169,16 @@ static enum rc fit(struct mdl *m, struct rc_err *err)
     rows = m->passes.max_rows;
     seqs = m->passes.max_seqs;
     free(d->types);
-    free(d->host);
     d->types = calloc(d->sep >= 0 ? rows : 1, sizeof(*d->types));
-    d->host = calloc(m->info.can_embed ? (size_t)seqs * m->info.d_model : 1, sizeof(*d->host));
-    if (!d->types || !d->host)
+    if (!d->types)
         return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
     if ((rc = mdl_deberta_fit(d->enc, &m->plan, rows, seqs, m->info.max_input_tokens, err)) !=
             RC_OK ||
-        (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK)
+        (m->info.can_embed && (rc = mdl_sbert_fit(&d->st, m, err)) != RC_OK))
         return rc;
     if (m->info.can_rerank &&
-        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
+        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
+         (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
          (rc = mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err)) != RC_OK))
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
@@ -191,7 +192,6 @@ static void deberta_free(struct mdl *m)
     mdl_deberta_free(&d->enc);
     mdl_sbert_deinit(&d->st);
     free(d->types);
-    free(d->host);
     free(d);
     m->state = NULL;
 }
@@ -227,7 +227,7 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     if ((rc = mdl_deberta_run(d->enc, m, p, d->sep >= 0 ? d->types : NULL, &x, err)) != RC_OK)
         return rc;
     return m->info.can_rerank ? score(m, d, p, x, out, err)
-                              : mdl_sbert_pool(m, &d->st, p, x, d->first, d->host, out, err);
+                              : mdl_sbert_vectors(&d->st, m, x, p, out, err);
 }
 
 static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
@@ -236,7 +236,7 @@ static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_byte
 {
     const struct deberta *d = m->state;
 
-    return mdl_sbert_tokens(m, &d->st, text, n_bytes, task_type, truncate, truncated, out, err);
+    return mdl_sbert_tokens(&d->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"DebertaV2Model", "DebertaV2ForMaskedLM",
@@ -252,10 +252,10 @@ const struct mdl_family mdl_deberta = {
     .plan = plan,
     .fit = fit,
     .shrink = mdl_passes_shrink,
-    .self_test = mdl_sbert_self_test,
+    .self_test = mdl_passes_self_test,
     .free = deberta_free,
     .embed_tokens = embed_tokens,
-    .pair_tokens = mdl_bert_pair_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };

@@ -314,7 +314,7 @@ static enum rc media_sound(const struct mdl *m, const struct mdl_sound *snd, str
 
 /* Matryoshka sizes of the published checkpoint, 512, 256 and 128 of 768, are two thirds, a third
  * and a sixth; no file says them, so the rule stands for checkpoints of other widths too. */
-static enum rc dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
+enum rc mdl_gemma_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err)
 {
     uint32_t full = m->info.embed_dim, sixth = full % 6 == 0 ? full / 6 : 0;
 
@@ -370,5 +370,5 @@ const struct mdl_family mdl_eg2 = {
     .check_media = check_media,
     .embed_ordered = mdl_eg2_embed_ordered,
     .is_placeholder = is_placeholder,
-    .dims_check = dims_check,
+    .dims_check = mdl_gemma_dims_check,
 };

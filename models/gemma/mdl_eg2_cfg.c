@@ -233,7 +233,8 @@ static enum rc read_side_files(struct eg2 *g, int root_fd, struct rc_err *err)
 
     if (rc != RC_OK)
         return rc;
-    if (g->st.listed && (g->st.n_pools != 1 || g->st.pools[0] != BE_POOL_MEAN || !g->st.normalize))
+    if (g->st.listed && (g->st.n_pools != 1 || g->st.pools[0] != BE_POOL_MEAN ||
+                         g->st.n_dense != 0 || !g->st.normalize))
         return rc_fail_what(err, RC_UNSUPPORTED, "modules.json",
                             "modules.json: EmbeddingGemma 2 is computed as the mean of its tokens, "
                             "normalised; these steps say otherwise");

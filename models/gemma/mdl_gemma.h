@@ -1,7 +1,7 @@
 /* mdl_gemma.h - private to models/gemma: the numbers and weights of a Gemma 3 or 4
  * text model and of Gemma 4's drafter. One struct and one forward pass serve all: what
- * a generation lacks is 0 or NULL here. EmbeddingGemma 2 keeps its text model's in the same
- * struct and has a pass of its own (mdl_eg2.h).
+ * a generation lacks is 0 or NULL here. EmbeddingGemma, 1 and 2, keep their text model's in the
+ * same struct and have passes of their own (mdl_eg1.c, mdl_eg2.h).
  * Source of the facts: docs/models/gemma3.md, docs/models/gemma4.md. */
 #ifndef INFERD_MDL_GEMMA_H
 #define INFERD_MDL_GEMMA_H
@@ -122,6 +122,9 @@ enum rc mdl_gemma_kv_fill(struct mdl *m, const struct be_seq *seqs, uint32_t n_s
 
 /* mdl_gemma_cfg.c */
 enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
+/* Of config.json; two_way: an encoder whose rows see each other in both directions, else none. */
+enum rc mdl_gemma3_from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src, bool two_way,
+                           struct rc_err *err);
 enum rc mdl_gemma_check(struct mdl *m, const struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err);
@@ -137,6 +140,8 @@ void mdl_gemma_gguf_eos(struct mdl *m);
 /* Which layers have which cache: fills cls, kv, shared for n_own own layers. RC_FORMAT when
  * a sharing layer has no layer of its kind to read. */
 enum rc mdl_gemma_share(struct gemma *g, struct rc_err *err);
+/* mdl_eg2.c: of EmbeddingGemma's kind, sizes that a vector may be cut to. */
+enum rc mdl_gemma_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
 /* mdl_gemma_chat.c */
 enum rc mdl_gemma_chat(const struct mdl *m, const struct mdl_chat_msg *msgs, size_t n,
                        const struct mdl_chat_opts *opts, struct mdl_ids *out, struct rc_err *err);

@@ -155,7 +155,7 @@ enum rc mdl_gemma_hf_layers(struct gemma *g, const json_t *c, struct rc_err *err
 }
 
 /* What changes the arithmetic and is not done here is refused, not ignored. */
-static enum rc hf_refusals(const json_t *c, struct rc_err *err)
+static enum rc hf_refusals(const json_t *c, bool two_way, struct rc_err *err)
 {
     const char *act = NULL;
     bool b;
@@ -172,9 +172,12 @@ static enum rc hf_refusals(const json_t *c, struct rc_err *err)
     if ((rc = mdl_cfg_bool(c, "config.json", "use_bidirectional_attention", false, &b, err)) !=
         RC_OK)
         return rc;
-    if (b)
+    if (b != two_way)
         return rc_fail_what(err, RC_UNSUPPORTED, "use_bidirectional_attention",
-                            "config.json: two-way attention (EmbeddingGemma) is not supported");
+                            two_way ? "config.json: a Gemma3TextModel without two-way attention "
+                                      "(use_bidirectional_attention) is no EmbeddingGemma"
+                                    : "config.json: two-way attention (EmbeddingGemma) is not "
+                                      "supported for this class");
     if ((rc = mdl_cfg_bool(c, "config.json", "attention_bias", false, &b, err)) != RC_OK)
         return rc;
     if (b)
@@ -252,8 +255,8 @@ enum rc mdl_gemma_hf_tied(const struct mdl_src *src, const json_t *c, struct gem
     return mdl_cfg_bool(c, "config.json", "tie_word_embeddings", g->tied, &g->tied, err);
 }
 
-static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src,
-                       struct rc_err *err)
+enum rc mdl_gemma3_from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src, bool two_way,
+                           struct rc_err *err)
 {
     const json_t *c = json_object_get(src->config, "text_config");
     struct dims d;
@@ -274,8 +277,9 @@ static enum rc from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src
             RC_OK ||
         (rc = mdl_cfg_pos(c, "config.json", "final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
             RC_OK ||
-        (rc = hf_refusals(c, err)) != RC_OK || (rc = mdl_gemma_hf_layers(g, c, err)) != RC_OK ||
-        (rc = hf_rope(g, c, err)) != RC_OK || (rc = mdl_gemma_hf_prefix(m, g, err)) != RC_OK ||
+        (rc = hf_refusals(c, two_way, err)) != RC_OK ||
+        (rc = mdl_gemma_hf_layers(g, c, err)) != RC_OK || (rc = hf_rope(g, c, err)) != RC_OK ||
+        (rc = mdl_gemma_hf_prefix(m, g, err)) != RC_OK ||
         (rc = mdl_gemma_hf_vocab(m, g, c, err)) != RC_OK)
         return rc;
     g->score_scale = (float)(1 / sqrt((double)qpas));
@@ -407,7 +411,7 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
     m->state = g;             /* freed by mdl_close */
     g->media_sees_all = true; /* tokens of a picture, gemma.md 2 */
     g->geo[GEMMA_FULL].factor = g->geo[GEMMA_SLIDING].factor = 1;
-    rc = src->config ? from_hf(m, g, src, err) : from_gguf(m, g, err);
+    rc = src->config ? mdl_gemma3_from_hf(m, g, src, false, err) : from_gguf(m, g, err);
     if (rc != RC_OK)
         return rc;
     g->bos = mdl_tok_bos(m->tok);

@@ -1,4 +1,4 @@
-/* mdl_tok.c - birth and death of a tokenizer, and UTF-8 writing.
+/* mdl_tok.c - birth and death of a tokenizer, UTF-8 writing, characters for bytes.
  * Tests: tests/models/test_mdl_tok.c
  */
 #include "mdl_tok_impl.h"
@@ -59,4 +59,25 @@ size_t tok_utf8_put(char *out, uint32_t cp)
     out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
     out[3] = (char)(0x80 | (cp & 0x3F));
     return 4;
+}
+
+/* Printable Latin-1 bytes stand for themselves, the 68 others for U+0100 on. */
+static bool byte_is_printable(unsigned b)
+{
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+}
+
+size_t tok_byte_char(char *out, uint8_t b)
+{
+    uint32_t cp = b <= 32 ? 256u + b : b <= 160 ? 256u + 33 + (b - 127u) : 256u + 67;
+
+    return tok_utf8_put(out, byte_is_printable(b) ? b : cp);
+}
+
+int tok_char_byte(uint32_t cp)
+{
+    if (cp < 256)
+        return byte_is_printable(cp) ? (int)cp : -1;
+    cp -= 256;
+    return cp <= 32 ? (int)cp : cp <= 66 ? (int)(cp - 33 + 127) : cp == 67 ? 173 : -1;
 }

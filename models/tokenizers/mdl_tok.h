@@ -1,7 +1,8 @@
 /* mdl_tok.h - text to token ids and back.
  *
- * Kinds: WordPiece (BERT), SentencePiece-style BPE with byte fallback (Gemma),
- * from tokenizer.json or from GGUF metadata. Ids and offsets equal those of the
+ * Kinds: WordPiece (BERT), SentencePiece-style BPE with byte fallback (Gemma), Unigram
+ * (XLM-R, DeBERTa), byte-level BPE (RoBERTa, CLIP), from tokenizer.json or, but for the
+ * last, from GGUF metadata. Ids and offsets equal those of the
  * `tokenizers` library 0.23; its character classes are tables of ours, Unicode
  * decomposition and case come from libutf8proc. BPE merges run on a heap over
  * linked pieces. Bad UTF-8 is refused here with RC_INVALID, err->n = byte offset. Immutable after
@@ -33,7 +34,7 @@ enum rc mdl_ids_push(struct mdl_ids *v, int32_t id, struct rc_err *err);
 /* From the text of a tokenizer.json. */
 enum rc mdl_tok_from_json(struct mdl_tok **out, const char *json, size_t n_bytes,
                           struct rc_err *err);
-/* From GGUF metadata (tokenizer.ggml.model = "llama" or "gemma4"; others are
+/* From GGUF metadata (tokenizer.ggml.model = "llama", "gemma4", "bert" or "t5"; others are
  * RC_UNSUPPORTED by name). */
 enum rc mdl_tok_from_gguf(struct mdl_tok **out, const struct mdl_file *f, struct rc_err *err);
 void mdl_tok_free(struct mdl_tok **t);

@@ -118,7 +118,7 @@ static enum rc decompose(const struct tok_norm *k, struct seg *g, uint32_t cp, u
     utf8proc_ssize_t n;
     enum rc rc;
 
-    n = tok_decomposes(cp)
+    n = tok_decomposes(cp, false)
             ? utf8proc_decompose_char((utf8proc_int32_t)cp, buf, 32, UTF8PROC_DECOMPOSE, &boundary)
             : 0;
     if (n < 1 || n > 32) {

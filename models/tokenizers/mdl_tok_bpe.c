@@ -295,8 +295,15 @@ static enum rc flush_part(struct tok_run *r)
     return rc;
 }
 
-static int32_t char_id(const struct mdl_tok *t, uint32_t cp, const char *s, size_t n)
+static int32_t char_id(const struct mdl_tok *t, uint32_t cp, const char *s, size_t n, bool last)
 {
+    char buf[4 + TOK_MAX_STR];
+
+    if (last && t->bpe.n_suffix) {
+        memcpy(buf, s, n);
+        memcpy(buf + n, t->bpe.suffix, t->bpe.n_suffix);
+        return tok_vocab_find(&t->vocab, buf, n + t->bpe.n_suffix);
+    }
     return cp < 0x10000 ? t->bpe.bmp[cp] : tok_vocab_find(&t->vocab, s, n);
 }
 
@@ -317,7 +324,8 @@ static bool hopeless(const struct tok_run *r, size_t n)
     const struct mdl_tok *t = r->t;
     size_t max = r->flags->max_tokens;
 
-    if (!max || !t->vocab.longest || (t->bpe.unk >= 0 && t->bpe.fuse_unk && !t->bpe.all_bytes) ||
+    if (!max || r->keep || !t->vocab.longest ||
+        (t->bpe.unk >= 0 && t->bpe.fuse_unk && !t->bpe.all_bytes) ||
         (t->bpe.unk < 0 && !t->bpe.all_bytes))
         return false;
     return n / t->vocab.longest > max;
@@ -330,17 +338,21 @@ enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to)
     const char *s = r->cur->s;
     size_t unk_len = 0, at = from, k;
     uint32_t cp, last = 0;
+    int32_t id;
     enum rc rc;
 
     if (hopeless(r, to - from))
         return tok_over(r, (to - from) / t->vocab.longest);
+    if (b->ignore_merges && (id = tok_vocab_find(&t->vocab, s + from, to - from)) >= 0 &&
+        (r->flags->parse_special || !(t->vocab.flags[id] & TOK_SPECIAL)))
+        return tok_emit(r, id, from, to);
     r->n_syms = 0;
     for (size_t i = from; i < to; i += k, last = cp) {
         if (tok_stopped(r))
             return tok_stop_error(r);
         if (!(k = tok_utf8(s + i, to - i, &cp)))
             return rc_fail(r->err, RC_INTERNAL, "text is not UTF-8 behind the normalizer");
-        int32_t id = char_id(t, cp, s + i, k);
+        id = char_id(t, cp, s + i, k, i + k == to);
         if (r->n_syms && b->cut && !unk_len && (id >= 0 || t->model == TOK_SCORES) &&
             !pair_seen(b, last, cp) && (rc = flush_part(r)) != RC_OK)
             return rc;

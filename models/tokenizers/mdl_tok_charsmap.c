@@ -4,13 +4,14 @@
  * ended by NUL. A unit leads to the next by xor, so every place is checked against the
  * array before it is read. Applied as the `tokenizers` library does it, not as
  * SentencePiece: by grapheme clusters, and by the *shortest* beginning that has a rule
- * (encoders.md 2.3). Clusters are libutf8proc's.
- * Tests: tests/models/test_mdl_tok_unigram.c, fuzz: tests/fuzz/fuzz_tok_charsmap.c
+ * (encoders.md 2.3).
+ * Tests: tests/models/test_mdl_tok_parts.c, fuzz: tests/fuzz/fuzz_tok_charsmap.c
  */
 #include "mdl_tok_impl.h"
 
+#include "mdl_tok_chars.h"
+
 #include <stdlib.h>
-#include <utf8proc.h>
 
 #define CLUSTER_MAX 6 /* shorter clusters, in bytes, are looked up as a whole */
 
@@ -141,11 +142,7 @@ static size_t cluster_end(const char *s, size_t n, size_t i, int32_t *state, siz
     *n_chars = 1;
     for (i += k; i < n && !(r && tok_stopped(r)); i += k, cp = next, ++*n_chars) {
         k = tok_utf8(s + i, n - i, &next);
-        if (cp < 0x7F && cp >= 0x20 && next < 0x7F && next >= 0x20) {
-            *state = 0;
-            break;
-        }
-        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)cp, (utf8proc_int32_t)next, state))
+        if (tok_cluster_ends(cp, next, state))
             break;
     }
     return i;

@@ -59,6 +59,24 @@ static int hex(char c)
                                   : -1;
 }
 
+/* The bytes that the characters of a byte-level piece stand for; a piece with any other
+ * character is text. */
+static size_t bytes_of(const char *s, uint32_t n, char *buf)
+{
+    size_t o = 0, k;
+    uint32_t cp;
+
+    for (size_t i = 0; i < n; i += k) {
+        int b = (k = tok_utf8(s + i, n - i, &cp)) ? tok_char_byte(cp) : -1;
+        if (b < 0) {
+            memcpy(buf, s, n);
+            return n;
+        }
+        buf[o++] = (char)b;
+    }
+    return o;
+}
+
 static size_t spell(const struct mdl_tok *t, uint32_t id, bool first, char *buf, size_t cap)
 {
     uint32_t n;
@@ -70,14 +88,23 @@ static size_t spell(const struct mdl_tok *t, uint32_t id, bool first, char *buf,
     }
     if (t->dec_wordpiece) {
         size_t o = 0, skip = 0;
-        if (!first && n >= t->n_dec_prefix && memcmp(s, t->dec_prefix, t->n_dec_prefix) == 0)
-            skip = t->n_dec_prefix;
-        else if (!first)
+        bool word; /* not a continuation */
+        if (t->wp.n_start) {
+            word = n >= t->wp.n_start && memcmp(s, t->wp.start, t->wp.n_start) == 0;
+            skip = word ? t->wp.n_start : 0;
+            word |= (t->vocab.flags[id] & TOK_SPECIAL) != 0;
+        } else {
+            word = n < t->n_dec_prefix || memcmp(s, t->dec_prefix, t->n_dec_prefix) != 0;
+            skip = word || first ? 0 : t->n_dec_prefix;
+        }
+        if (word && !first)
             buf[o++] = ' ';
         memcpy(buf + o, s + skip, n - skip);
         o += n - skip;
         return t->dec_cleanup ? cleanup(buf, o, cap) : o;
     }
+    if (t->dec_lossy)
+        return bytes_of(s, n, buf);
     memcpy(buf, s, n);
     return replace_in(buf, n, cap, t->dec_from, t->n_dec_from, t->dec_to,
                       first && t->dec_metaspace ? 0 : t->n_dec_to);
@@ -96,6 +123,10 @@ static enum rc build(const struct mdl_tok *t, bool first, struct tok_spell *out,
     out->at[0] = 0;
     for (uint32_t id = 0; id < n_ids; id++) {
         k = spell(t, id, first, buf, MDL_PIECE_MAX);
+        if (t->dec_lossy && k > MDL_PIECE_MAX / 3) /* each byte may become U+FFFD */
+            return rc_fail(err, RC_UNSUPPORTED,
+                           "tokenizer: piece %u has %zu bytes, at most %d are supported", id, k,
+                           MDL_PIECE_MAX / 3);
         if (n + k > cap) {
             cap = 2 * cap + k;
             char *p = realloc(out->arena, cap);
@@ -204,6 +235,53 @@ static bool sink_put(struct sink *k, const char *s, size_t n)
     return true;
 }
 
+static bool may_grow(const unsigned char *h, uint32_t n);
+
+/* One more byte of UTF-8 behind held ones; out has room for 16. What cannot become a
+ * character is one U+FFFD for each longest beginning of one, as everywhere. */
+static size_t lossy_byte(unsigned char *held, uint32_t *n_held, unsigned char b, char *out)
+{
+    size_t at = 0;
+    uint32_t cp;
+
+    if (*n_held) {
+        held[(*n_held)++] = b;
+        if (tok_utf8((const char *)held, *n_held, &cp) == *n_held) {
+            memcpy(out, held, *n_held);
+            at = *n_held;
+            *n_held = 0;
+            return at;
+        }
+        if (may_grow(held, *n_held))
+            return 0;
+        memcpy(out, FFFD, 3);
+        at = 3;
+        *n_held = 0;
+    }
+    if (b < 0x80) {
+        out[at] = (char)b;
+        return at + 1;
+    }
+    held[0] = b;
+    if (may_grow(held, 1)) {
+        *n_held = 1;
+        return at;
+    }
+    memcpy(out + at, FFFD, 3);
+    return at + 3;
+}
+
+static bool sink_lossy(struct sink *k, const char *s, size_t n, unsigned char *held,
+                       uint32_t *n_held)
+{
+    char out[16];
+    bool ok = true;
+
+    for (size_t i = 0; i < n && ok; i++)
+        ok = sink_put(k, out, lossy_byte(held, n_held, (unsigned char)s[i], out));
+    return ok;
+}
+
 /* Bytes of s from `from` on are a run of byte pieces: text or U+FFFD each. */
 static bool close_run(struct sink *k, size_t from)
 {
@@ -228,6 +306,8 @@ enum rc mdl_tok_decode(const struct mdl_tok *t, const int32_t *ids, size_t n, bo
     struct sink k = {0};
     bool first = true, in_run = false, ok = true;
     size_t run = 0, len;
+    unsigned char held[8];
+    uint32_t n_held = 0;
 
     for (size_t i = 0; i < n && ok; i++) {
         if (ids[i] < 0 || (uint32_t)ids[i] >= t->vocab.n_ids) {
@@ -248,9 +328,14 @@ enum rc mdl_tok_decode(const struct mdl_tok *t, const int32_t *ids, size_t n, bo
             s++;
             len--;
         }
-        ok = ok && sink_put(&k, s, len);
+        if (t->dec_lossy)
+            ok = sink_lossy(&k, s, len, held, &n_held);
+        else
+            ok = ok && sink_put(&k, s, len);
         first = false;
     }
+    if (n_held && ok)
+        ok = sink_put(&k, FFFD, 3);
     if (in_run && ok)
         ok = close_run(&k, run);
     if (!ok || !sink_put(&k, "", 1)) {
@@ -321,6 +406,8 @@ size_t mdl_detok_flush(struct mdl_detok *d, char *out, size_t cap)
 {
     size_t at = 0;
 
+    if (d->tok->dec_lossy && d->n_held) /* the beginning of one character */
+        d->n_held = 1;
     for (; d->n_held; d->n_held--)
         at = put(out, cap, at, FFFD, 3);
     d->held[7] = 0;
@@ -337,6 +424,12 @@ size_t mdl_detok_push(struct mdl_detok *d, int32_t id, char *out, size_t cap)
     const char *s = spelled(t, id, !d->started, &len);
     bool strip = !d->started && t->space_prefix && len && s[0] == ' ';
     d->started = true;
+    if (t->dec_lossy) {
+        char buf[16];
+        for (size_t i = at = 0; i < len; i++)
+            at = put(out, cap, at, buf, lossy_byte(d->held, &d->n_held, (unsigned char)s[i], buf));
+        return at;
+    }
     if (t->vocab.flags[id] & TOK_BYTE)
         return push_byte(d, (unsigned char)s[0], out, cap);
     at = mdl_detok_flush(d, out, cap);

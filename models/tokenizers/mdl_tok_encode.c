@@ -73,6 +73,7 @@ enum rc tok_over(struct tok_run *r, size_t at_least)
     size_t n = r->out->n - r->base + at_least;
     enum rc rc;
 
+    r->over = true;
     if (n <= r->flags->max_tokens)
         n = r->flags->max_tokens + 1;
     rc = rc_fail(r->err, RC_TOO_LARGE, "the text has at least %zu tokens, at most %zu are allowed",
@@ -96,13 +97,52 @@ static enum rc push(struct tok_run *r, int32_t id, uint32_t from, uint32_t to)
     return tok_ids_put(r->out, id, from, to, r->flags->offsets, r->err);
 }
 
+/* White space at the ends of s, in characters; the sign for it of byte-level pieces too. */
+static void count_blanks(const char *s, size_t n, uint32_t *lead, uint32_t *trail)
+{
+    uint32_t cp;
+    size_t k;
+
+    *lead = *trail = 0;
+    for (size_t i = 0; i < n && (k = tok_utf8(s + i, n - i, &cp)); i += k) {
+        bool blank = cp == 0x120 || tok_is_space(cp);
+        *trail = blank ? *trail + 1 : 0;
+        if (*trail == 1 && i == 0)
+            *lead = 1;
+        else if (blank && *lead && *trail == *lead + 1)
+            ++*lead;
+    }
+}
+
+/* The reference takes white space off the places of a token, by what the token shows. */
+static void trim(const struct tok_run *r, const char *s, size_t n, uint32_t *from, uint32_t *to)
+{
+    uint32_t lead, trail;
+    bool first = r->out->n == r->start || *from == 0;
+
+    count_blanks(s, n, &lead, &trail);
+    if (first && r->t->trim_prefix && lead == 1)
+        lead = 0;
+    *from = lead < *to - *from ? *from + lead : *to;
+    if (trail && *to >= trail)
+        *to = *to - trail > *from ? *to - trail : *from;
+}
+
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to)
 {
     const struct tok_text *c = r->cur;
+    uint32_t first, last, n;
 
     if (!r->flags->offsets || to <= from || to > c->n)
         return push(r, id, 0, 0);
-    return push(r, id, c->src[2 * from], c->src[2 * (to - 1) + 1]);
+    first = c->src[2 * from];
+    last = c->src[2 * (to - 1) + 1];
+    if (r->t->trim) {
+        bool spelled = r->t->model != TOK_UNIGRAM;
+        const char *s = spelled ? tok_vocab_at(&r->t->vocab, (uint32_t)id, &n) : c->s + from;
+        trim(r, s, spelled ? n : to - from, &first, &last);
+    }
+    return push(r, id, first, last);
 }
 
 /* ----------------------------------------------------------------- stretches */
@@ -214,7 +254,10 @@ static enum rc run_text(struct tok_run *r, const char *s, size_t n)
         if (m.id < 0)
             return RC_OK;
         len = r->src ? count_cps(s + m.start, m.end - m.start) : 0;
-        if ((rc = push(r, m.id, at, at + len)) != RC_OK)
+        uint32_t first = at, last = at + len;
+        if (t->trim && r->flags->offsets)
+            trim(r, s + m.start, m.end - m.start, &first, &last);
+        if ((rc = push(r, m.id, first, last)) != RC_OK)
             return rc;
         behind_token = true;
         at += len;
@@ -239,39 +282,63 @@ static enum rc check_utf8(const char *s, size_t n, struct rc_err *err)
     return RC_OK;
 }
 
+static enum rc encode(struct tok_run *r, const char *text, size_t n_bytes)
+{
+    const struct tok_part *around = r->t->single;
+    enum rc rc;
+
+    if (n_bytes > TOK_MAX_TEXT) {
+        rc = rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
+                     TOK_MAX_TEXT);
+        if (r->err) {
+            r->err->n = n_bytes;
+            r->err->limit = TOK_MAX_TEXT;
+        }
+        return rc;
+    }
+    r->src = r->flags->offsets || r->t->need_src;
+    if ((rc = check_utf8(text, n_bytes, r->err)) != RC_OK)
+        return rc;
+    for (uint32_t i = 0; r->flags->add_special && i < around[0].n && rc == RC_OK; i++)
+        rc = push(r, around[0].ids[i], 0, 0);
+    r->start = r->out->n;
+    if (rc == RC_OK)
+        rc = run_text(r, text, n_bytes);
+    for (uint32_t i = 0; r->flags->add_special && i < around[1].n && rc == RC_OK; i++)
+        rc = push(r, around[1].ids[i], 0, 0);
+    tok_text_deinit(&r->a);
+    tok_text_deinit(&r->b);
+    for (unsigned i = 0; i < 2 * TOK_MAX_STEPS; i++)
+        tok_text_deinit(&r->pre[i]);
+    free(r->path);
+    free(r->syms);
+    free(r->heap);
+    return rc;
+}
+
 enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n_bytes,
                        const struct mdl_tok_flags *flags, struct mdl_ids *out, struct rc_err *err)
 {
     struct tok_run r = {.t = t, .flags = flags, .out = out, .base = out->n, .err = err};
-    const struct tok_part *around = t->single;
-    enum rc rc;
+    enum rc rc = encode(&r, text, n_bytes);
 
-    if (n_bytes > TOK_MAX_TEXT) {
-        rc = rc_fail(err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
-                     TOK_MAX_TEXT);
-        if (err) {
-            err->n = n_bytes;
-            err->limit = TOK_MAX_TEXT;
-        }
-        return rc;
-    }
-    r.src = flags->offsets || t->need_src;
-    if ((rc = check_utf8(text, n_bytes, err)) != RC_OK)
-        return rc;
-    for (uint32_t i = 0; flags->add_special && i < around[0].n && rc == RC_OK; i++)
-        rc = push(&r, around[0].ids[i], 0, 0);
-    if (rc == RC_OK)
-        rc = run_text(&r, text, n_bytes);
-    for (uint32_t i = 0; flags->add_special && i < around[1].n && rc == RC_OK; i++)
-        rc = push(&r, around[1].ids[i], 0, 0);
     if (rc != RC_OK)
         out->n = r.base;
-    tok_text_deinit(&r.a);
-    tok_text_deinit(&r.b);
-    for (unsigned i = 0; i < TOK_MAX_STEPS; i++)
-        tok_text_deinit(&r.pre[i]);
-    free(r.path);
-    free(r.syms);
-    free(r.heap);
+    return rc;
+}
+
+enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_bytes,
+                         const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
+                         struct rc_err *err)
+{
+    struct tok_run r = {
+        .t = t, .flags = flags, .out = out, .base = out->n, .err = err, .keep = true};
+    enum rc rc = encode(&r, text, n_bytes);
+
+    *more = rc == RC_TOO_LARGE && r.over;
+    if (*more)
+        return RC_OK;
+    if (rc != RC_OK)
+        out->n = r.base;
     return rc;
 }

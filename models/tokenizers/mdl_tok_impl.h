@@ -142,16 +142,25 @@ enum tok_pre_kind {
     TOK_PRE_WORDS,     /* "\\w+|[^\\w\\s]+" */
     TOK_PRE_PUNCT,     /* each punctuation character */
     TOK_PRE_METASPACE, /* spaces become pat; it may be put in front */
+    TOK_PRE_REGEX,     /* Split by a known expression */
+    TOK_PRE_BYTES,     /* ByteLevel: a printable character for each byte */
 };
 /* What becomes of the matches of a pattern. */
 enum tok_behavior { TOK_ISOLATED, TOK_REMOVED, TOK_CONTIGUOUS, TOK_PREV, TOK_NEXT };
+/* The expressions of mdl_tok_regex.c. */
+enum tok_regex { TOK_RE_GPT2, TOK_RE_NUMBERS3, TOK_RE_NUMBERS1, TOK_RE_CLIP, TOK_RE_CLIP_BARE };
+bool tok_regex_known(const char *text, enum tok_regex *out);
+struct tok_run;
+/* End of the match at i of s[0, n); i when there is none there. */
+size_t tok_regex_match(enum tok_regex regex, const char *s, size_t i, size_t n, struct tok_run *r);
 enum tok_prepend { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
 struct tok_pre {
     enum tok_pre_kind kind;
     enum tok_behavior behavior;
     enum tok_prepend prepend;
     bool invert; /* what does not match is the match */
-    bool split;  /* METASPACE: before each pat */
+    bool split;  /* METASPACE: before each pat; BYTES: by regex */
+    enum tok_regex regex;
     char pat[TOK_MAX_STR];
     uint32_t n_pat;
 };
@@ -216,25 +225,36 @@ struct tok_bpe {
     uint64_t *pairs; /* Bloom bits of neighbours inside any piece */
     int32_t unk;
     bool byte_fallback, all_bytes, fuse_unk;
+    bool ignore_merges;       /* a word that is a piece is taken as it is */
+    char suffix[TOK_MAX_STR]; /* belongs to the last character of a word */
+    uint32_t n_suffix;
     bool cut; /* cutting between strangers is exact */
 };
 
 struct tok_wordpiece {
     int32_t unk;
-    char prefix[TOK_MAX_STR];
-    uint32_t n_prefix, max_chars;
+    char start[TOK_MAX_STR], prefix[TOK_MAX_STR]; /* of the first piece of a word, of others */
+    uint32_t n_start, n_prefix, max_chars;
 };
 
-/* Trie over the spellings: the children of node i are nodes [first[i], first[i + 1]),
- * in order of their byte. */
+/* Trie over the spellings. A step down is a miss of the cache, so children are neighbours
+ * and a node says all that is asked of it; where there are many, a table says which is
+ * which. */
+struct tok_node {
+    double score;
+    uint32_t first; /* first child, in order of their byte; with a table its number */
+    int32_t id;     /* piece that ends here, or -1 */
+    uint16_t n;     /* children */
+    uint8_t byte;
+    bool special, table;
+};
+
 struct tok_unigram {
     double *scores; /* by id */
     double unk_score;
     uint32_t n_pieces; /* ids at and above are added tokens only */
-    uint32_t n_nodes;
-    uint32_t *first;
-    int32_t *id; /* piece that ends here, or -1 */
-    uint8_t *byte;
+    struct tok_node *nodes;
+    uint32_t *tables; /* 256 children each, 0 none */
     int32_t unk;
     int32_t byte_id[256]; /* or -1 */
     bool byte_fallback;
@@ -261,9 +281,11 @@ struct mdl_tok {
     struct tok_part single[2]; /* around one text */
     struct tok_part pair[3];   /* around and between two */
     bool has_pair;
+    bool trim, trim_prefix; /* offsets without white space; but for a space that was put in front */
     int32_t bos, eos;
     /* decoding: text of each id behind another token, and as the first one */
     bool dec_bytes, dec_wordpiece, dec_cleanup, dec_metaspace;
+    bool dec_lossy; /* spellings are bytes of UTF-8, what is none becomes U+FFFD */
     bool dec_first; /* the first token is spelled otherwise */
     char dec_from[TOK_MAX_STR], dec_to[TOK_MAX_STR];
     uint32_t n_dec_from, n_dec_to;
@@ -283,11 +305,12 @@ struct tok_run {
     const struct mdl_tok *t;
     const struct mdl_tok_flags *flags;
     struct mdl_ids *out;
-    size_t base; /* ids in *out before this call */
+    size_t base;  /* ids in *out before this call */
+    size_t start; /* and before the text's own */
     struct rc_err *err;
-    bool src;                           /* keep track of places in the input */
-    struct tok_text a, b;               /* buffers of the current stretch */
-    struct tok_text pre[TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
+    bool src;                               /* keep track of places in the input */
+    struct tok_text a, b;                   /* buffers of the current stretch */
+    struct tok_text pre[2 * TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
     const struct tok_text *cur;
     struct tok_step *path; /* Unigram: the best way to each place */
     size_t cap_path;
@@ -297,6 +320,8 @@ struct tok_run {
     size_t n_heap, cap_heap;
     uint32_t n_steps; /* of work, for tok_stopped */
     bool stopped;
+    bool keep; /* over max_tokens what is there is wanted */
+    bool over;
 };
 
 /* One step of work done: does the caller want to stop? Then every loop ends, and
@@ -318,6 +343,11 @@ enum rc tok_ids_put(struct mdl_ids *v, int32_t id, uint32_t from, uint32_t to, b
 enum rc tok_emit(struct tok_run *r, int32_t id, size_t from, size_t to);
 /* Over max_tokens: RC_TOO_LARGE with the count so far. */
 enum rc tok_over(struct tok_run *r, size_t at_least);
+/* mdl_tok_encode, but with max_tokens the first so many are kept: *more says that there
+ * would be others. */
+enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_bytes,
+                         const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
+                         struct rc_err *err);
 
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
@@ -338,6 +368,11 @@ enum rc tok_spell_build(struct mdl_tok *t, struct rc_err *err);
 struct mdl_tok *tok_alloc(void);
 
 /* ---------------------------------------------------------------- unicode */
+
+/* The printable character that stands for byte b in byte-level pieces, as UTF-8. */
+size_t tok_byte_char(char *out, uint8_t b);
+/* And back; -1 for a character that stands for none. */
+int tok_char_byte(uint32_t cp);
 
 /* Length of the valid UTF-8 character at s (n > 0 bytes left) and its code
  * point; 0 when it is none. */

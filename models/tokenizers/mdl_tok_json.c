@@ -250,11 +250,14 @@ static enum rc model_bpe(struct mdl_tok *t, const json_t *m, struct rc_err *err)
         return tok_json_refuse(err, "model BPE option", "dropout", "");
     if (json_string_length(json_object_get(m, "continuing_subword_prefix")))
         return tok_json_refuse(err, "model BPE option", "continuing_subword_prefix", "");
-    if (json_string_length(json_object_get(m, "end_of_word_suffix")))
-        return tok_json_refuse(err, "model BPE option", "end_of_word_suffix", "");
-    if (tok_json_flag(m, "ignore_merges", false))
-        return tok_json_refuse(err, "model BPE option", "ignore_merges", "");
+    j = json_object_get(m, "end_of_word_suffix");
+    if (json_is_string(j) && !tok_json_fixed(j, t->bpe.suffix, &t->bpe.n_suffix))
+        return tok_json_refuse(err, "model BPE option", "end_of_word_suffix", "over 64 bytes");
+    t->bpe.ignore_merges = tok_json_flag(m, "ignore_merges", false);
     t->bpe.byte_fallback = tok_json_flag(m, "byte_fallback", false);
+    if (t->bpe.byte_fallback && t->bpe.n_suffix)
+        return tok_json_refuse(err, "model BPE option", "byte_fallback",
+                               "beside end_of_word_suffix");
     t->bpe.fuse_unk = tok_json_flag(m, "fuse_unk", false);
     t->bpe.unk = find_str(t, json_object_get(m, "unk_token"));
     if (!json_is_array(merges) || json_array_size(merges) > TOK_MAX_IDS)

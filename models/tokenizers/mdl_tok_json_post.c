@@ -91,22 +91,61 @@ static enum rc bert(struct mdl_tok *t, const json_t *p, struct rc_err *err)
     return cls_sep(t, p, 1, err);
 }
 
+static enum rc byte_level(struct mdl_tok *t, const json_t *p, struct rc_err *err)
+{
+    if (!tok_json_flag(p, "trim_offsets", true))
+        return RC_OK;
+    if (t->trim)
+        return tok_json_refuse(err, "post_processor", "Sequence", "offsets trimmed twice");
+    t->trim = true;
+    t->trim_prefix = tok_json_flag(p, "add_prefix_space", true);
+    return RC_OK;
+}
+
 static enum rc roberta(struct mdl_tok *t, const json_t *p, struct rc_err *err)
 {
-    return cls_sep(t, p, 2, err);
+    enum rc rc = byte_level(t, p, err);
+
+    return rc == RC_OK ? cls_sep(t, p, 2, err) : rc;
 }
 
 static const struct tok_comp posts[] = {
     {"TemplateProcessing", from_template},
     {"BertProcessing", bert},
     {"RobertaProcessing", roberta},
+    {"ByteLevel", byte_level},
     {0},
 };
+
+/* Steps one after the other: trimming, and one template. */
+static enum rc sequence(struct mdl_tok *t, const json_t *p, struct rc_err *err)
+{
+    const json_t *list = json_object_get(p, "processors"), *e;
+    enum rc rc = RC_OK;
+    size_t i;
+
+    if (!json_is_array(list))
+        return rc_fail(err, RC_FORMAT,
+                       "tokenizer.json: post_processor: a Sequence without 'processors'");
+    json_array_foreach(list, i, e)
+    {
+        bool framed = t->single[0].n || t->single[1].n;
+        if (framed && strcmp(tok_json_type(e), "ByteLevel") != 0)
+            return tok_json_refuse(err, "post_processor", tok_json_type(e), "behind a template");
+        if (strcmp(tok_json_type(e), "Sequence") == 0)
+            return tok_json_refuse(err, "post_processor", "Sequence", "inside another");
+        if ((rc = tok_json_post(t, e, err)) != RC_OK)
+            break;
+    }
+    return rc;
+}
 
 enum rc tok_json_post(struct mdl_tok *t, const json_t *p, struct rc_err *err)
 {
     if (!p || json_is_null(p))
         return RC_OK;
+    if (strcmp(tok_json_type(p), "Sequence") == 0)
+        return sequence(t, p, err);
     for (const struct tok_comp *c = posts; c->type; c++)
         if (strcmp(c->type, tok_json_type(p)) == 0)
             return c->load(t, p, err);

@@ -154,15 +154,29 @@ static enum rc behavior(const json_t *j, const char *part, const char *otherwise
 static enum rc pre_split(struct mdl_tok *t, const json_t *j, struct rc_err *err)
 {
     struct tok_pre *k = &t->pres[t->n_pres];
-    const json_t *s = json_object_get(json_object_get(j, "pattern"), "String");
+    const json_t *p = json_object_get(j, "pattern"), *s = json_object_get(p, "String");
+    const char *regex = json_string_value(json_object_get(p, "Regex"));
 
-    if (!tok_json_fixed(s, k->pat, &k->n_pat) || k->n_pat == 0)
+    k->kind = regex ? TOK_PRE_REGEX : TOK_PRE_LITERAL;
+    if (regex && !tok_regex_known(regex, &k->regex))
+        return tok_json_refuse(err, "pre_tokenizer Split pattern", regex, "");
+    if (!regex && (!tok_json_fixed(s, k->pat, &k->n_pat) || k->n_pat == 0))
         return tok_json_refuse(err, "pre_tokenizer", "Split",
-                               "only literal patterns of 1 to 64 bytes");
-    k->kind = TOK_PRE_LITERAL;
+                               "only literal patterns of 1 to 64 bytes, or known expressions");
     k->invert = tok_json_flag(j, "invert", false);
     t->n_pres++;
     return behavior(j, "pre_tokenizer Split behavior", "(none)", &k->behavior, err);
+}
+
+static enum rc pre_byte_level(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    struct tok_pre *k = &t->pres[t->n_pres++];
+
+    k->kind = TOK_PRE_BYTES;
+    k->prepend = tok_json_flag(j, "add_prefix_space", true) ? TOK_ALWAYS : TOK_NEVER;
+    k->split = tok_json_flag(j, "use_regex", true);
+    k->regex = TOK_RE_GPT2;
+    return RC_OK;
 }
 
 static enum rc pre_whitespace_split(struct mdl_tok *t, const json_t *j, struct rc_err *err)
@@ -250,6 +264,14 @@ static enum rc dec_fuse(struct mdl_tok *t, const json_t *j, struct rc_err *err)
     return RC_OK; /* pieces are always joined without anything between */
 }
 
+static enum rc dec_byte_level(struct mdl_tok *t, const json_t *j, struct rc_err *err)
+{
+    if (t->n_dec_from || t->dec_bytes || t->dec_wordpiece)
+        return tok_json_refuse(err, "decoder", "ByteLevel", "no other step before it");
+    t->dec_lossy = true;
+    return RC_OK;
+}
+
 static enum rc dec_metaspace(struct mdl_tok *t, const json_t *j, struct rc_err *err)
 {
     enum tok_prepend scheme;
@@ -297,10 +319,15 @@ static const struct tok_comp pres[] = {{"BertPreTokenizer", pre_bert},
                                        {"Whitespace", pre_whitespace},
                                        {"Punctuation", pre_punctuation},
                                        {"Metaspace", pre_metaspace},
+                                       {"ByteLevel", pre_byte_level},
                                        {0}};
-static const struct tok_comp decs[] = {{"Replace", dec_replace},     {"ByteFallback", dec_bytes},
-                                       {"Fuse", dec_fuse},           {"WordPiece", dec_wordpiece},
-                                       {"Metaspace", dec_metaspace}, {0}};
+static const struct tok_comp decs[] = {{"Replace", dec_replace},
+                                       {"ByteFallback", dec_bytes},
+                                       {"Fuse", dec_fuse},
+                                       {"WordPiece", dec_wordpiece},
+                                       {"Metaspace", dec_metaspace},
+                                       {"ByteLevel", dec_byte_level},
+                                       {0}};
 
 /* One component, or a Sequence of them under key `list`. */
 static enum rc load_comps(struct mdl_tok *t, const json_t *j, const char *part, const char *list,

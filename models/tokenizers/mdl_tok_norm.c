@@ -4,7 +4,7 @@
  * Every byte of a text knows the code points it came from. Replaced text takes the place
  * of the last character replaced; what stays keeps its own. BERT's normalizer, the
  * Unicode forms and SentencePiece's map have files of their own.
- * Source: encoders.md 2.3. Tests: tests/models/test_mdl_tok_unigram.c
+ * Source: encoders.md 2.3. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 

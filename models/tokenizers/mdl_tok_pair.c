@@ -1,7 +1,7 @@
 /* mdl_tok_pair.c - two texts in one sequence, for cross-encoders.
  *
  * Both are encoded alone, the longer one is cut first, the template goes around and
- * between them. Source: encoders.md 2.6. Tests: tests/models/test_mdl_tok_golden.c
+ * between them. Source: encoders.md 2.6. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
@@ -54,24 +54,17 @@ static enum rc put_text(struct mdl_ids *out, const struct mdl_ids *v, size_t n, 
     return rc;
 }
 
-/* One of the texts. bound > 0: more tokens are an error of the pair, `beside` of its tokens
- * being elsewhere. */
+/* One of the texts alone. bound > 0: not more tokens than that, *more says that there are. */
 static enum rc encode_one(const struct mdl_tok *t, const char *s, size_t n, size_t bound,
-                          size_t beside, const struct mdl_tok_flags *flags, struct mdl_ids *out,
+                          const struct mdl_tok_flags *flags, bool *more, struct mdl_ids *out,
                           struct rc_err *err)
 {
     struct mdl_tok_flags f = *flags;
-    struct rc_err e = RC_ERR_INIT;
-    enum rc rc;
 
     f.add_special = false;
     f.max_tokens = bound;
-    rc = mdl_tok_encode(t, s, n, &f, out, &e);
-    if (rc == RC_TOO_LARGE && bound && e.limit == bound)
-        return too_many(e.n + beside, flags->max_tokens, err);
-    if (rc != RC_OK && err)
-        *err = e;
-    return rc;
+    out->n = 0;
+    return tok_encode_first(t, s, n, &f, more, out, err);
 }
 
 enum rc mdl_tok_encode_pair(const struct mdl_tok *t, const char *a, size_t n_a, const char *b,
@@ -82,24 +75,31 @@ enum rc mdl_tok_encode_pair(const struct mdl_tok *t, const char *a, size_t n_a, 
     const size_t fixed = (size_t)t->pair[0].n + t->pair[1].n + t->pair[2].n;
     struct mdl_ids va = {0}, vb = {0};
     size_t keep_a, keep_b;
+    bool more_a, more_b;
     enum rc rc;
 
     if (!t->has_pair)
         return rc_fail(err, RC_UNSUPPORTED, "the tokenizer has no template for two texts");
-    if (max && fixed >= max)
-        return too_many(fixed + 1, max, err);
-    const size_t bound = max && !truncate ? max - fixed : 0;
-    if ((rc = encode_one(t, a, n_a, bound, fixed, flags, &va, err)) != RC_OK ||
-        (rc = encode_one(t, b, n_b, bound, fixed, flags, &vb, err)) != RC_OK)
+    if (max && fixed > max)
+        return too_many(fixed, max, err);
+    /* one more than fits says as much as all of a long text ... */
+    const size_t room = max - fixed, bound = max ? room + 1 : 0;
+    if ((rc = encode_one(t, a, n_a, bound, flags, &more_a, &va, err)) != RC_OK ||
+        (rc = encode_one(t, b, n_b, bound, flags, &more_b, &vb, err)) != RC_OK)
         goto out;
-    keep_a = va.n;
-    keep_b = vb.n;
-    if (max && !truncate && va.n + vb.n > bound) {
+    if (max && !truncate && va.n + vb.n > room) {
         rc = too_many(va.n + vb.n + fixed, max, err);
         goto out;
     }
+    /* ... but of which of two is longer, to whom the odd token goes */
+    if (more_a && more_b && room % 2 &&
+        ((rc = encode_one(t, a, n_a, 0, flags, &more_a, &va, err)) != RC_OK ||
+         (rc = encode_one(t, b, n_b, 0, flags, &more_b, &vb, err)) != RC_OK))
+        goto out;
+    keep_a = va.n;
+    keep_b = vb.n;
     if (max)
-        longest_first(max - fixed, &keep_a, &keep_b);
+        longest_first(room, &keep_a, &keep_b);
     if ((rc = put_part(out, &t->pair[0], flags->offsets, err)) != RC_OK ||
         (rc = put_text(out, &va, keep_a, flags->offsets, err)) != RC_OK ||
         (rc = put_part(out, &t->pair[1], flags->offsets, err)) != RC_OK ||

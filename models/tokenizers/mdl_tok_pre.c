@@ -3,7 +3,7 @@
  * Steps run one inside the other: each piece goes through all later steps and the model
  * before the next is looked for, so nothing is kept but the pieces under way, and a bound
  * on tokens stops the work early. A step that rewrites its piece has a buffer of its own.
- * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_unigram.c
+ * Source: encoders.md 2.4. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
@@ -118,6 +118,14 @@ static void next_match(const struct tok_pre *p, struct tok_run *r, size_t i, siz
     for (; i < to && !tok_stopped(r); i += k) {
         if (!(k = tok_utf8(s + i, to - i, &cp)))
             return;
+        if (p->kind == TOK_PRE_REGEX) {
+            size_t stop = tok_regex_match(p->regex, s, i, to, r);
+            if (stop == i)
+                continue;
+            *start = i;
+            *end = stop;
+            return;
+        }
         if (p->kind == TOK_PRE_WORDS ? tok_is_space(cp) : !in_class(p, cp))
             continue;
         *start = i;
@@ -190,7 +198,7 @@ static enum rc run_metaspace(struct tok_run *r, unsigned k, size_t from, size_t 
 {
     const struct tok_pre *p = &r->t->pres[k];
     const struct tok_text *keep = r->cur;
-    struct tok_text *out = &r->pre[k];
+    struct tok_text *out = &r->pre[2 * k];
     enum rc rc = metaspace_text(r, p, out, from, to);
 
     r->cur = out;
@@ -203,6 +211,56 @@ static enum rc run_metaspace(struct tok_run *r, unsigned k, size_t from, size_t 
             hit = tok_find(out->s + i + skip, out->n - i - skip, p->pat, p->n_pat);
         j = hit ? (size_t)(hit - out->s) : out->n;
         rc = tok_stopped(r) ? tok_stop_error(r) : run_step(r, k + 1, i, j);
+    }
+    r->cur = keep;
+    return rc;
+}
+
+/* --------------------------------------------------------------- byte level */
+
+/* [from, to) as one character a byte; each has the place of the whole character. */
+static enum rc bytes_text(struct tok_run *r, struct tok_text *out, size_t from, size_t to)
+{
+    const struct tok_text *in = r->cur;
+    enum rc rc = RC_OK;
+    char buf[4];
+
+    out->n = 0;
+    for (size_t i = from; i < to && rc == RC_OK; i++) {
+        if (tok_stopped(r))
+            return tok_stop_error(r);
+        rc = tok_text_push(out, r->src, buf, tok_byte_char(buf, (uint8_t)in->s[i]),
+                           r->src ? in->src[2 * i] : 0, r->src ? in->src[2 * i + 1] : 0, r->err);
+    }
+    return rc;
+}
+
+static enum rc run_bytes(struct tok_run *r, unsigned k, size_t from, size_t to)
+{
+    const struct tok_pre *p = &r->t->pres[k];
+    const struct tok_text *keep = r->cur, *text = keep;
+    struct tok_text *spaced = &r->pre[2 * k], *bytes = &r->pre[2 * k + 1];
+    enum rc rc = RC_OK;
+
+    if (p->prepend == TOK_ALWAYS && keep->s[from] != ' ') {
+        spaced->n = 0;
+        if ((rc = tok_text_push(spaced, r->src, " ", 1, r->src ? keep->src[2 * from] : 0,
+                                r->src ? keep->src[2 * from + 1] : 0, r->err)) != RC_OK ||
+            (rc = tok_text_copy(spaced, r->src, keep, from, to, r->err)) != RC_OK)
+            return rc;
+        text = spaced;
+        from = 0;
+        to = spaced->n;
+    }
+    for (size_t end; from < to && rc == RC_OK; from = end) {
+        end = p->split ? tok_regex_match(p->regex, text->s, from, to, r) : to;
+        r->cur = text;
+        if (tok_stopped(r))
+            rc = tok_stop_error(r);
+        else if ((rc = bytes_text(r, bytes, from, end)) == RC_OK) {
+            r->cur = bytes;
+            rc = run_step(r, k + 1, 0, bytes->n);
+        }
     }
     r->cur = keep;
     return rc;
@@ -235,10 +293,13 @@ static enum rc run_step(struct tok_run *r, unsigned k, size_t from, size_t to)
         return run_bert(r, k, from, to);
     case TOK_PRE_METASPACE:
         return run_metaspace(r, k, from, to);
+    case TOK_PRE_BYTES:
+        return run_bytes(r, k, from, to);
     case TOK_PRE_LITERAL:
     case TOK_PRE_SPACES:
     case TOK_PRE_WORDS:
     case TOK_PRE_PUNCT:
+    case TOK_PRE_REGEX:
         return run_split(r, k, from, to);
     }
     return rc_fail(r->err, RC_INTERNAL, "unknown pre-tokenizer");

@@ -3,7 +3,7 @@
  * Decompositions and pairs come from libutf8proc. The order of work is the reference's,
  * for it decides the places: characters are decomposed, each stretch of marks is sorted,
  * then the stream is composed; a character that swallows another also swallows its place.
- * Marks in a row are bounded. Tests: tests/models/test_mdl_tok_unigram.c
+ * Marks in a row are bounded. Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
@@ -63,7 +63,7 @@ static uint32_t pair(uint32_t a, uint32_t b)
 
     if (b < 0x300 || utf8proc_normalize_utf32(buf, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) != 1)
         return 0;
-    return tok_decomposes((uint32_t)buf[0]) ? (uint32_t)buf[0] : 0;
+    return tok_decomposes((uint32_t)buf[0], false) ? (uint32_t)buf[0] : 0;
 }
 
 static enum rc put_start(struct uni *u)
@@ -118,7 +118,7 @@ static enum rc decompose(struct uni *u, uint32_t cp)
     int boundary = 0;
     enum rc rc = RC_OK;
 
-    if (tok_decomposes(cp) || (u->k->compat && cp >= 0xA0 && cp < 0xC0))
+    if (tok_decomposes(cp, u->k->compat))
         n = utf8proc_decompose_char((utf8proc_int32_t)cp, buf, 32,
                                     UTF8PROC_DECOMPOSE |
                                         (u->k->compat ? UTF8PROC_COMPAT : (utf8proc_option_t)0),

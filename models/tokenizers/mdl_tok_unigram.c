@@ -8,7 +8,7 @@
  *
  * Always true: with flags.parse_special off no special piece is ever taken, though its
  * spelling stands in the table with score 0: text cannot become a control token here.
- * Tests: tests/models/test_mdl_tok_unigram.c
+ * Tests: tests/models/test_mdl_tok_parts.c
  */
 #include "mdl_tok_impl.h"
 
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #define UNK_PENALTY 10.0
+#define MANY 8 /* children: more have a table */
 
 struct tok_step {
     double score;
@@ -49,21 +50,22 @@ static uint32_t common(const struct word *a, const struct word *b)
 }
 
 /* Level by level, so that the children of a node are neighbours. lo, hi: the words below
- * each node; n_words sorted and different. */
-static void trie_fill(struct tok_unigram *u, const struct word *w, uint32_t n_words, uint32_t *lo,
-                      uint32_t *hi)
+ * each node; n_words sorted and different. Returns the number of nodes that want a table. */
+static uint32_t trie_fill(const struct mdl_tok *t, const struct word *w, uint32_t n_words,
+                          uint32_t *lo, uint32_t *hi)
 {
-    uint32_t n = 1, level_end = 1, depth = 0;
+    struct tok_node *nodes = t->uni.nodes;
+    uint32_t n = 1, level_end = 1, depth = 0, n_tables = 0;
 
     lo[0] = 0;
     hi[0] = n_words;
-    u->id[0] = -1; /* the empty word is none */
+    nodes[0] = (struct tok_node){.id = -1}; /* the empty word is none */
     for (uint32_t node = 0; node < n; node++) {
         if (node == level_end) {
             level_end = n;
             depth++;
         }
-        u->first[node] = n;
+        nodes[node].first = n;
         for (uint32_t i = lo[node], j; i < hi[node]; i = j) {
             if (w[i].n == depth) { /* ends at this node */
                 j = i + 1;
@@ -74,13 +76,44 @@ static void trie_fill(struct tok_unigram *u, const struct word *w, uint32_t n_wo
                 ;
             lo[n] = i;
             hi[n] = j;
-            u->byte[n] = c;
-            u->id[n] = w[i].n == depth + 1 ? (int32_t)w[i].id : -1;
+            nodes[n] = (struct tok_node){.id = -1, .byte = c};
+            if (w[i].n == depth + 1) {
+                nodes[n].id = (int32_t)w[i].id;
+                nodes[n].score = t->uni.scores[w[i].id];
+                nodes[n].special = t->vocab.flags[w[i].id] & TOK_SPECIAL;
+            }
             n++;
         }
+        nodes[node].n = (uint16_t)(n - nodes[node].first);
+        n_tables += nodes[node].n > MANY;
     }
-    u->first[n] = n;
-    u->n_nodes = n;
+    return n_tables;
+}
+
+static enum rc tables_fill(struct tok_unigram *u, size_t n_nodes, uint32_t n_tables,
+                           struct rc_err *err)
+{
+    uint32_t k = 0;
+
+    u->tables = calloc((size_t)n_tables * 256 + 1, sizeof(*u->tables));
+    if (!u->tables)
+        return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %u tables", n_tables);
+    for (size_t i = 0; i < n_nodes; i++) {
+        struct tok_node *nd = &u->nodes[i];
+        if (nd->n <= MANY)
+            continue;
+        for (uint32_t c = nd->first; c < nd->first + nd->n; c++)
+            u->tables[256 * (size_t)k + u->nodes[c].byte] = c;
+        nd->first = k++;
+        nd->table = true;
+    }
+    return RC_OK;
+}
+
+/* Bytes and filling of a GGUF are no pieces of text. */
+static bool reachable(const struct mdl_tok *t, uint32_t id)
+{
+    return (t->vocab.flags[id] & (TOK_NO_JOIN | TOK_SPECIAL)) != TOK_NO_JOIN;
 }
 
 static enum rc trie_build(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
@@ -95,7 +128,7 @@ static enum rc trie_build(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
         uint32_t len;
         const char *s = tok_vocab_at(&t->vocab, id, &len);
         /* of two pieces with one spelling the later id counts */
-        if (len && tok_vocab_find(&t->vocab, s, len) == (int32_t)id)
+        if (len && reachable(t, id) && tok_vocab_find(&t->vocab, s, len) == (int32_t)id)
             w[n_words++] = (struct word){s, len, id};
     }
     if (w && n_words)
@@ -103,14 +136,12 @@ static enum rc trie_build(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
     for (uint32_t i = 0; w && i < n_words; i++)
         n += w[i].n - (i ? common(&w[i - 1], &w[i]) : 0);
     if (w && n < UINT32_MAX) {
-        u->first = malloc((n + 1) * sizeof(*u->first));
-        u->id = malloc(n * sizeof(*u->id));
-        u->byte = calloc(n, 1);
+        u->nodes = malloc(n * sizeof(*u->nodes));
         lo = malloc(n * sizeof(*lo));
         hi = malloc(n * sizeof(*hi));
     }
-    if (u->first && u->id && u->byte && lo && hi)
-        trie_fill(u, w, n_words, lo, hi);
+    if (u->nodes && lo && hi)
+        rc = tables_fill(u, n, trie_fill(t, w, n_words, lo, hi), err);
     else
         rc = rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu nodes of %u pieces", n, n_words);
     free(w);
@@ -126,7 +157,7 @@ enum rc tok_unigram_init(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
     char name[8];
 
     for (uint32_t id = 0; id < n_ids; id++)
-        if (u->scores[id] < min)
+        if (reachable(t, id) && u->scores[id] < min)
             min = u->scores[id];
     u->n_pieces = n_ids;
     u->unk_score = min - UNK_PENALTY;
@@ -141,26 +172,21 @@ enum rc tok_unigram_init(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
 void tok_unigram_deinit(struct tok_unigram *u)
 {
     free(u->scores);
-    free(u->first);
-    free(u->id);
-    free(u->byte);
+    free(u->nodes);
+    free(u->tables);
     *u = (struct tok_unigram){0};
 }
 
 /* The child of node by byte c, 0 none. */
-static uint32_t child(const struct tok_unigram *u, uint32_t node, uint8_t c)
+static inline uint32_t child(const struct tok_unigram *u, uint32_t node, uint8_t c)
 {
-    uint32_t lo = u->first[node], hi = u->first[node + 1];
+    const struct tok_node *nd = &u->nodes[node];
 
-    while (lo < hi) {
-        uint32_t mid = (lo + hi) / 2;
-        if (u->byte[mid] == c)
-            return mid;
-        if (u->byte[mid] < c)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
+    if (nd->table)
+        return u->tables[256 * (size_t)nd->first + c];
+    for (uint32_t i = nd->first; i < nd->first + nd->n; i++)
+        if (u->nodes[i].byte == c)
+            return i;
     return 0;
 }
 
@@ -192,7 +218,7 @@ static void offer(struct tok_step *to, double score, size_t from, int32_t id)
 static enum rc forward(struct tok_run *r, const char *s, size_t n)
 {
     const struct tok_unigram *u = &r->t->uni;
-    const uint8_t *flags = r->t->vocab.flags;
+    const bool special = r->flags->parse_special;
     struct tok_step *p = r->path;
     uint32_t cp;
 
@@ -205,12 +231,12 @@ static enum rc forward(struct tok_run *r, const char *s, size_t n)
         if (!(k = tok_utf8(s + i, n - i, &cp)))
             return rc_fail(r->err, RC_INTERNAL, "text is not UTF-8 behind the normalizer");
         for (size_t j = i; j < n && (node = child(u, node, (uint8_t)s[j])); j++) {
-            int32_t id = u->id[node];
+            const struct tok_node *nd = &u->nodes[node];
             if (tok_stopped(r))
                 return tok_stop_error(r);
-            if (id < 0 || ((flags[id] & TOK_SPECIAL) && !r->flags->parse_special))
+            if (nd->id < 0 || (nd->special && !special))
                 continue;
-            offer(&p[j + 1], u->scores[id] + p[i].score, i, id == u->unk ? -1 : id);
+            offer(&p[j + 1], nd->score + p[i].score, i, nd->id == u->unk ? -1 : nd->id);
             single |= j + 1 - i == k;
         }
         if (!single)

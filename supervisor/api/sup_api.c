@@ -27,6 +27,12 @@ CALL(responses, sup_responses_ops)
 CALL(completions, sup_completions_ops)
 CALL(embed, sup_embed_ops)
 CALL(decisions, sup_decisions_ops)
+CALL(rerank, sup_rerank_ops)
+CALL(rerank_multimodal, sup_rerank_multimodal_ops)
+CALL(rerank_results, sup_rerank_results_ops)
+CALL(rerank_tei, sup_rerank_tei_ops)
+CALL(extract, sup_extract_ops)
+CALL(chunk, sup_chunk_ops)
 CALL(tokenize, sup_tokenize_ops)
 CALL(detokenize, sup_detokenize_ops)
 CALL(echo, sup_echo_ops)
@@ -46,6 +52,9 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/v1/responses", responses, "responses"},
     {"POST", "/v1/completions", completions, "completions"},
     {"POST", "/v1/embeddings", embed, "embed", true},
+    {"POST", "/v1/rerank", rerank_results, "rerank"},
+    {"POST", "/v2/rerank", rerank_results, "rerank"},
+    {"POST", "/rerank", rerank_tei, "rerank"},
 
     {"GET", "/ai/v1/models", sup_models_full, "models"},
     {"GET", "/ai/v1/models/*", sup_models_get, "models"},
@@ -58,6 +67,10 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/ai/v1/embed", embed, "embed", true},
     {"POST", "/ai/v1/embeddings", embed, "embed", true},
     {"POST", "/ai/v1/decisions", decisions, "decisions"},
+    {"POST", "/ai/v1/rerank", rerank, "rerank"},
+    {"POST", "/ai/v1/rerank_multimodal", rerank_multimodal, "rerank"},
+    {"POST", "/ai/v1/extract", extract, "extract"},
+    {"POST", "/ai/v1/chunk", chunk, "chunk"},
     {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
     {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
     {"POST", "/ai/v1/echo", echo, "echo"},

@@ -34,10 +34,10 @@ struct sup_blk {
 };
 
 /* Rows that every model endpoint has. */
-enum { ALL_MODEL, ALL_TIMEOUT, ALL_N };
+enum { ALL_TIMEOUT, ALL_MODEL, ALL_N };
 static const struct sup_field all_fields[ALL_N] = {
-    {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL},
     {"timeout_ms", SUP_FT_INT, false, 1, TIMEOUT_MAX_MS, 0, NULL},
+    {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL}, /* last: not where ops->model_of is */
 };
 
 /* ------------------------------------------------------------- life and death */
@@ -141,9 +141,15 @@ char *sup_call_strdup(struct sup_call *c, const char *s)
 
 /* -------------------------------------------------------------------- answers */
 
-bool sup_req_openai(const struct sup_req *req)
+/* /v1/rerank is no route of OpenAI's; its clients read "message" beside "error". */
+enum sup_shape sup_req_shape(const struct sup_req *req)
 {
-    return strncmp(sup_req_path(req), "/v1/", 4) == 0;
+    const char *path = sup_req_path(req);
+
+    if (strcmp(path, "/rerank") == 0)
+        return SUP_SHAPE_TEI;
+    return strncmp(path, "/v1/", 4) == 0 && strcmp(path, "/v1/rerank") != 0 ? SUP_SHAPE_OPENAI
+                                                                            : SUP_SHAPE_FLAT;
 }
 
 void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json)
@@ -153,14 +159,14 @@ void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json)
     if (json->failed) {
         sup_fail_set(&f, SUP_E_CONTENT_TOO_LARGE, "", "the answer is over the limit of %u bytes",
                      SUP_JSON_MAX);
-        sup_reply_fail(req, sup_req_openai(req), &f);
+        sup_reply_fail(req, sup_req_shape(req), &f);
     } else {
         sup_reply(req, status, "application/json", json->p, json->n);
     }
     sup_json_deinit(json);
 }
 
-void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f)
+void sup_reply_fail(struct sup_req *req, enum sup_shape shape, const struct sup_fail *f)
 {
     struct sup_json out = {0};
     unsigned status = sup_fail_http(f);
@@ -173,7 +179,7 @@ void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f)
         /* the official clients try 409 and 5xx again unless told not to */
         sup_req_set_header(req, "x-should-retry", "false");
     }
-    sup_fail_json(f, openai, &out);
+    sup_fail_json(f, shape, &out);
     if (out.failed)
         sup_reply(req, status, "application/json", "{}", 2);
     else
@@ -215,10 +221,10 @@ void sup_call_fail(struct sup_call *c, const struct sup_fail *f)
     enter(c);
     cancel_all(c);
     if (c->req && !c->streaming) {
-        sup_reply_fail(req_take(c), c->openai, f);
+        sup_reply_fail(req_take(c), c->shape, f);
     } else if (c->req) {
         sup_json_str(&out, "event: error\ndata: ");
-        sup_fail_json(f, c->openai, &out);
+        sup_fail_json(f, c->shape, &out);
         sup_json_str(&out, "\n\n");
         if (!out.failed)
             sup_stream_write(c->req, out.p, out.n);
@@ -440,9 +446,31 @@ static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail 
     return true;
 }
 
+/* Why m is of no use, or NULL. */
+static const char *lacks(enum sup_need need, const Ipc__Loaded *m)
+{
+    switch (need) {
+    case SUP_NEED_ANY:
+        return NULL;
+    case SUP_NEED_CHAT:
+        if (m->can_generate && !m->has_chat_template)
+            return "has no chat template (completions work)";
+        /* fall through */
+    case SUP_NEED_GENERATE:
+        return m->can_generate ? NULL : "does not generate text";
+    case SUP_NEED_EMBED:
+        return m->can_embed && !m->can_rerank ? NULL : "does not make embeddings";
+    case SUP_NEED_RERANK:
+        return m->can_rerank || m->can_embed ? NULL : "does not score documents against a query";
+    case SUP_NEED_EXTRACT:
+        return m->can_extract ? NULL : "does not extract";
+    }
+    return NULL;
+}
+
 static bool can_do(struct sup_call *c, const Ipc__Loaded *m, struct sup_fail *f)
 {
-    const char *lacks = NULL;
+    const char *why;
 
     if (!m)
         return true; /* not probed yet: the worker will say */
@@ -455,16 +483,48 @@ static bool can_do(struct sup_call *c, const Ipc__Loaded *m, struct sup_fail *f)
     c->can_embed_image = m->can_embed_image;
     c->can_embed_sound = m->can_embed_sound;
     c->can_embed_groups = m->can_embed_groups;
-    if ((c->ops->need == SUP_NEED_GENERATE || c->ops->need == SUP_NEED_CHAT) && !m->can_generate)
-        lacks = "does not generate text";
-    else if (c->ops->need == SUP_NEED_CHAT && !m->has_chat_template)
-        lacks = "has no chat template (completions work)";
-    else if (c->ops->need == SUP_NEED_EMBED && !m->can_embed)
-        lacks = "does not make embeddings";
-    if (!lacks)
+    c->can_rerank = m->can_rerank;
+    c->can_sparse = m->can_embed_sparse;
+    c->token_dim = m->token_dim;
+    if (!(why = lacks(c->ops->need, m)))
         return true;
-    sup_fail_set(f, SUP_E_INVALID_MODEL, "model", "model '%.100s' %s", c->model, lacks);
+    sup_fail_set(f, SUP_E_INVALID_MODEL, "model", "model '%.100s' %s", c->model, why);
     return false;
+}
+
+struct only {
+    enum sup_need need;
+    const char *id;
+    unsigned n;
+    bool exact; /* those that were made for it, where others can do it too */
+};
+
+static void count_able(void *user, const struct sup_model_view *v)
+{
+    struct only *o = user;
+
+    if (!v->info || lacks(o->need, v->info) || (o->exact && !v->info->can_rerank))
+        return;
+    o->id = v->id;
+    o->n++;
+}
+
+const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f)
+{
+    struct only o = {.need = c->ops->need, .exact = c->ops->need == SUP_NEED_RERANK};
+    const char *id;
+
+    sup_fleet_each(c->front->fleet, count_able, &o);
+    if (o.n == 1) {
+        if (!(id = sup_call_strdup(c, o.id)))
+            sup_fail_no_memory(f);
+        return id;
+    }
+    sup_fail_set(f, SUP_E_INVALID_REQUEST, "model",
+                 "field 'model': missing, and %u models here were made for this task, expected a "
+                 "model's id",
+                 o.n);
+    return NULL;
 }
 
 static void not_found(struct sup_call *c, struct sup_fail *f)
@@ -487,13 +547,13 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     struct sup_val v[SUP_FIELDS_MAX];
     struct sup_model_view m;
     struct sup_blk *keep;
-    bool ok;
+    bool ok, none = c->ops->model_of && !*c->model;
 
-    if (!sup_model_name_ok(c->model, strlen(c->model))) {
+    if (!none && !sup_model_name_ok(c->model, strlen(c->model))) {
         not_found(c, f);
         return false;
     }
-    if (!sup_fleet_find(c->front->fleet, c->model, &m)) {
+    if (!none && !sup_fleet_find(c->front->fleet, c->model, &m)) {
         if (c->rescanned) {
             not_found(c, f);
             return false;
@@ -505,9 +565,9 @@ static bool go(struct sup_call *c, struct sup_fail *f)
         sup_fleet_rescan(c->front->fleet, on_rescan, c);
         return true;
     }
-    if (!(c->model_id = sup_call_strdup(c, m.id)))
+    if (!(c->model_id = sup_call_strdup(c, none ? "" : m.id)))
         return sup_fail_no_memory(f);
-    if (!can_do(c, m.info, f))
+    if (!none && !can_do(c, m.info, f))
         return false;
     if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
         return false;
@@ -551,9 +611,11 @@ static bool read_json(struct sup_call *c, bool framed, uint64_t *timeout_ms, str
     }
     if (!(c->body = sup_body_parse(body, n, f)))
         return false;
-    if (!sup_fields_read(all_fields, ALL_N, c->body, "", v, f))
+    if (!sup_fields_read(all_fields, c->ops->model_of ? ALL_MODEL : ALL_N, c->body, "", v, f))
         return false;
-    c->model = v[ALL_MODEL].s;
+    c->model = c->ops->model_of ? c->ops->model_of(c, c->body, f) : v[ALL_MODEL].s;
+    if (!c->model)
+        return false;
     *timeout_ms = v[ALL_TIMEOUT].set ? (uint64_t)v[ALL_TIMEOUT].i : 0;
     return true;
 }
@@ -621,19 +683,19 @@ void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup
     struct sup_fail f;
 
     if (!admit(front, &f)) {
-        sup_reply_fail(req, sup_req_openai(req), &f);
+        sup_reply_fail(req, sup_req_shape(req), &f);
         return;
     }
     c = calloc(1, ops->size);
     if (!c) {
         sup_fail_no_memory(&f);
-        sup_reply_fail(req, sup_req_openai(req), &f);
+        sup_reply_fail(req, sup_req_shape(req), &f);
         return;
     }
     c->ops = ops;
     c->front = front;
     c->req = req;
-    c->openai = sup_req_openai(req);
+    c->shape = sup_req_shape(req);
     c->counted = true;
     front->active++;
     sup_req_on_abort(req, on_abort, c);

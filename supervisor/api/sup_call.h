@@ -31,13 +31,23 @@ struct sup_front;
 struct sup_req;
 struct sup_ticket;
 
-enum sup_need { SUP_NEED_ANY, SUP_NEED_GENERATE, SUP_NEED_CHAT, SUP_NEED_EMBED };
+enum sup_need {
+    SUP_NEED_ANY,
+    SUP_NEED_GENERATE,
+    SUP_NEED_CHAT,
+    SUP_NEED_EMBED,
+    SUP_NEED_RERANK, /* a cross-encoder or an embedder */
+    SUP_NEED_EXTRACT,
+};
 
 struct sup_call_ops {
     size_t size; /* of the endpoint's object */
     enum sup_need need;
     bool raw_body; /* the body is not JSON; the model is named in query or header */
     bool frames;   /* the body may come with attachments (sup_api_frame.h) */
+    /* Optional, where the model is not the field "model": its name out of the body. "": the call
+     * runs without a model. NULL: *f. */
+    const char *(*model_of)(struct sup_call *c, json_t *body, struct sup_fail *f);
     const struct sup_field *fields;
     size_t n_fields; /* at most SUP_FIELDS_MAX */
     /* Checks the values, builds frames, submits them. false: *f says why. */
@@ -63,7 +73,7 @@ struct sup_call {
     const struct sup_call_ops *ops;
     struct sup_front *front;
     struct sup_req *req;  /* NULL once answered or left */
-    bool openai;          /* under /v1: errors as objects */
+    enum sup_shape shape; /* of errors */
     json_t *body;         /* until start has returned */
     const char *model;    /* as the client wrote it; copied */
     const char *model_id; /* as the fleet knows it; copied */
@@ -71,6 +81,8 @@ struct sup_call {
     uint32_t vocab_size, embed_dim, ctx_tokens;
     bool known, can_call_tools, can_think; /* known: the others are facts */
     bool can_embed_image, can_embed_sound, can_embed_groups;
+    bool can_rerank, can_sparse;
+    uint32_t token_dim;
     struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
     struct sup_part *parts;
@@ -117,8 +129,11 @@ void sup_call_end(struct sup_call *c);
 
 /* For answers without a call (lists, probes). */
 void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json);
-void sup_reply_fail(struct sup_req *req, bool openai, const struct sup_fail *f);
-bool sup_req_openai(const struct sup_req *req);
+void sup_reply_fail(struct sup_req *req, enum sup_shape shape, const struct sup_fail *f);
+enum sup_shape sup_req_shape(const struct sup_req *req);
+/* The only model that can do what is needed, for requests that name none; NULL: *f. Lives as
+ * long as the call. */
+const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f);
 
 /* load / unload: the fleet answers once, whether or not the client still waits. */
 void sup_call_await(struct sup_call *c);

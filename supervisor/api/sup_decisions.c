@@ -39,29 +39,6 @@ static const struct sup_field fields[F_N] = {FIELDS(SUP_FIELD_ROW)},
                               options[O_N] = {OPTION_FIELDS(SUP_FIELD_ROW)},
                               of_input[I_N] = {INPUT_FIELDS(SUP_FIELD_ROW)};
 
-bool sup_decisions_known(const struct sup_field *rows, size_t n_rows, const char *also, json_t *obj,
-                         const char *prefix, struct sup_fail *f)
-{
-    char name[160];
-    const char *key;
-    json_t *value;
-
-    json_object_foreach(obj, key, value)
-    {
-        size_t i = 0;
-
-        while (i < n_rows && strcmp(rows[i].name, key) != 0)
-            i++;
-        if (i < n_rows || (also && strcmp(also, key) == 0))
-            continue;
-        snprintf(name, sizeof(name), "%s%.100s", prefix, key);
-        sup_fail_set(f, SUP_E_INVALID_REQUEST, name, "field '%s': not a field of %s", name,
-                     prefix[0] ? "this object" : "a decision request");
-        return false;
-    }
-    return true;
-}
-
 static size_t characters(const char *s, size_t n)
 {
     size_t count = 0;
@@ -96,7 +73,7 @@ static bool batch_input(struct sup_decisions *d, json_t *j, uint32_t i, Protobuf
     if (!json_is_object(j)) {
         snprintf(name, sizeof(name), "inputs[%u]", i);
         sup_field_bad(f, name, j, "an object {\"id\"?, \"input\"}");
-    } else if (sup_decisions_known(of_input, I_N, NULL, j, prefix, f) &&
+    } else if (sup_fields_known(of_input, I_N, NULL, j, prefix, f) &&
                sup_fields_read(of_input, I_N, j, prefix, v, f) &&
                text_input(v[I_TEXT].j, name, out, f)) {
         id = v[I_ID].set ? json_incref(v[I_ID].j) : json_null();
@@ -145,7 +122,7 @@ static bool read_options(struct sup_decisions *d, const struct sup_val *v, Ipc__
 
     if (!v[F_OPTIONS].set)
         return true;
-    if (!sup_decisions_known(options, O_N, NULL, v[F_OPTIONS].j, prefix, f) ||
+    if (!sup_fields_known(options, O_N, NULL, v[F_OPTIONS].j, prefix, f) ||
         !sup_fields_read(options, O_N, v[F_OPTIONS].j, prefix, o, f))
         return false;
     if (o[O_DIMENSIONS].set && d->call.embed_dim && o[O_DIMENSIONS].i > d->call.embed_dim) {
@@ -205,7 +182,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
     Ipc__Frame frame = IPC__FRAME__INIT;
     Ipc__Decide q = IPC__DECIDE__INIT;
 
-    if (!sup_decisions_known(fields, F_N, "model", c->body, "", f) ||
+    if (!sup_fields_known(fields, F_N, "model", c->body, "", f) ||
         !sup_identity_read(&v[F_IDENTITY], &q.model_identity, f) || !read_options(d, v, &q, f) ||
         !sup_decisions_questions(c, v[F_QUESTIONS].j, &q, f) || !read_inputs(d, v, &q, f) ||
         !bound_work(&q, f))

@@ -18,10 +18,6 @@ struct sup_decisions {
 /* Every question of the checked request into q (memory of the call). false: *f. */
 bool sup_decisions_questions(struct sup_call *c, json_t *questions, Ipc__Decide *q,
                              struct sup_fail *f);
-/* Keys that have no row make the object wrong. also: a key that is allowed beside the rows, or
- * NULL; prefix in front of names. */
-bool sup_decisions_known(const struct sup_field *rows, size_t n_rows, const char *also, json_t *obj,
-                         const char *prefix, struct sup_fail *f);
 /* The answer's JSON. */
 void sup_decisions_write(struct sup_decisions *d, const Ipc__Decided *w);
 

@@ -93,7 +93,7 @@ static bool read_choice(struct sup_call *c, json_t *j, const char *prefix, Ipc__
 
     if (!json_is_object(j))
         return no_object(f, prefix, j, "an object {\"value\", \"description\"?, \"examples\"?}");
-    if (!sup_decisions_known(of_choice, C_N, NULL, j, prefix, f) ||
+    if (!sup_fields_known(of_choice, C_N, NULL, j, prefix, f) ||
         !sup_fields_read(of_choice, C_N, j, prefix, v, f))
         return false;
     ipc__decide_choice__init(out);
@@ -183,7 +183,7 @@ static bool read_accept(const struct sup_val *v, const char *prefix, Ipc__Decide
     char inner[96], name[128];
 
     snprintf(inner, sizeof(inner), "%sembedding_options.", prefix);
-    if (!sup_decisions_known(of_accept, A_N, NULL, v[Q_OPTIONS].j, inner, f) ||
+    if (!sup_fields_known(of_accept, A_N, NULL, v[Q_OPTIONS].j, inner, f) ||
         !sup_fields_read(of_accept, A_N, v[Q_OPTIONS].j, inner, a, f))
         return false;
     snprintf(name, sizeof(name), "%scalibration_id", inner);
@@ -244,7 +244,7 @@ static bool read_question(struct sup_call *c, json_t *j, const char *prefix, Ipc
 
     if (!json_is_object(j))
         return no_object(f, prefix, j, "an object {\"type\", \"name\", \"instructions\", ...}");
-    if (!sup_decisions_known(of_question, Q_N, NULL, j, prefix, f) ||
+    if (!sup_fields_known(of_question, Q_N, NULL, j, prefix, f) ||
         !sup_fields_read(of_question, Q_N, j, prefix, v, f))
         return false;
     ipc__decide_question__init(q);

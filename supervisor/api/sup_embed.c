@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "sup_endpoints.h"
 #include "sup_http.h"
@@ -24,11 +23,14 @@
     "a non-empty string, an array of strings and content parts, of groups, of token ids or of " \
     "arrays of token ids"
 
+#define OUTPUTS_WANT "an array of \"dense\", \"sparse\" and \"colbert\", each at most once"
+
 #define EMBED_FIELDS(X)                                                         \
     X(INPUT, "input", ANY, false, 0, 0, 0, INPUT_WANT)                          \
     X(INPUT_TOKENS, "input_tokens", ANY, false, 0, 0, 0,                        \
       "an array of token ids or of arrays of token ids")                        \
     X(ENCODING, "encoding_format", ENUM, false, 0, 0, 0, "float|base64")        \
+    X(OUTPUTS, "outputs", ANY, false, 0, 0, 0, OUTPUTS_WANT)                    \
     X(DIMENSIONS, "dimensions", INT, false, 1, 65536, 0, NULL)                  \
     X(TASK_TYPE, "task_type", ENUM, false, 0, 0, 0, TASK_TYPES)                 \
     X(INPUT_TYPE, "input_type", ENUM, false, 0, 0, 0,                           \
@@ -70,6 +72,52 @@ static bool task_type(const struct sup_val *v, const char **out, struct sup_fail
     return false;
 }
 
+/* Is the model able to give all of e->outputs? */
+static bool outputs_fit(const struct sup_embed *e, struct sup_fail *f)
+{
+    const char *lacks = NULL;
+
+    if (e->outputs & SUP_OUT_SPARSE && !e->call.can_sparse)
+        lacks = "no lexical weights (\"sparse\")";
+    else if (e->outputs & SUP_OUT_TOKENS && !e->call.token_dim)
+        lacks = "no vectors of tokens (\"colbert\")";
+    if (!lacks || !e->call.known)
+        return true;
+    sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "outputs",
+                 "field 'outputs': model '%.100s' gives %s", e->call.model, lacks);
+    return false;
+}
+
+static bool read_outputs(struct sup_embed *e, const struct sup_val *v, struct sup_fail *f)
+{
+    static const char *const words[] = {"dense", "sparse", "colbert"};
+    json_t *list = v[EMB_OUTPUTS].j, *j;
+    size_t i, k;
+
+    e->outputs = v[EMB_OUTPUTS].set ? 0 : SUP_OUT_DENSE;
+    json_array_foreach(list, i, j)
+    {
+        for (k = 0; k < 3; k++)
+            if (json_is_string(j) && strcmp(json_string_value(j), words[k]) == 0)
+                break;
+        if (k == 3 || e->outputs >> k & 1) {
+            sup_field_bad(f, "outputs", j, OUTPUTS_WANT);
+            return false;
+        }
+        e->outputs |= 1u << k;
+    }
+    if (!e->outputs) {
+        sup_field_bad(f, "outputs", list, OUTPUTS_WANT);
+        return false;
+    }
+    if (v[EMB_DIMENSIONS].set && !(e->outputs & SUP_OUT_DENSE)) {
+        sup_fail_set(f, SUP_E_INVALID_REQUEST, "dimensions",
+                     "field 'dimensions': only dense vectors have it, and 'outputs' asks for none");
+        return false;
+    }
+    return outputs_fit(e, f);
+}
+
 static bool check_dimensions(struct sup_embed *e, const struct sup_val *v, struct sup_fail *f)
 {
     char want[64];
@@ -79,26 +127,6 @@ static bool check_dimensions(struct sup_embed *e, const struct sup_val *v, struc
         return true;
     snprintf(want, sizeof(want), "an integer from 1 to %u (the model's size)", e->call.embed_dim);
     sup_field_bad(f, "dimensions", v[EMB_DIMENSIONS].j, want);
-    return false;
-}
-
-/* Does the header Accept name the numeric frame, and not with q=0? */
-static bool takes_numeric(const char *accept)
-{
-    const size_t n = strlen(SUP_NUMERIC_TYPE);
-
-    for (const char *p = accept ? accept : ""; *p; p += strcspn(p, ","), p += *p == ',') {
-        const char *q;
-        size_t len;
-
-        p += strspn(p, " \t");
-        len = strcspn(p, ",");
-        if (len < n || strncasecmp(p, SUP_NUMERIC_TYPE, n) != 0 || strcspn(p + n, " \t;,") != 0)
-            continue;
-        q = strstr(p + n, "q=");
-        if (!q || q >= p + len || strtod(q + 2, NULL) > 0)
-            return true;
-    }
     return false;
 }
 
@@ -119,7 +147,7 @@ static bool inputs(struct sup_embed *e, const struct sup_val *v, Ipc__Embed *q, 
                       embed_fields[EMB_INPUT_TOKENS].words);
         return false;
     }
-    return task_type(v, &e->task, f) && check_dimensions(e, v, f) &&
+    return task_type(v, &e->task, f) && check_dimensions(e, v, f) && read_outputs(e, v, f) &&
            sup_identity_read(&v[EMB_MODEL_IDENTITY], &q->model_identity, f) &&
            sup_embed_inputs(e, v[ids ? EMB_INPUT_TOKENS : EMB_INPUT].j, ids, q, f);
 }
@@ -132,7 +160,7 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
 
     e->base64 = v[EMB_ENCODING].set && strcmp(v[EMB_ENCODING].s, "base64") == 0;
     e->per_item = v[EMB_ERROR_POLICY].set && strcmp(v[EMB_ERROR_POLICY].s, "per_item") == 0;
-    e->numeric = takes_numeric(sup_req_header(c->req, "accept"));
+    e->numeric = sup_numeric_wanted(sup_req_header(c->req, "accept"));
     if (!inputs(e, v, &q, f))
         return false;
     snprintf(e->identity, sizeof(e->identity), "%s", q.model_identity);
@@ -140,6 +168,12 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         finish(c); /* per_item, and none was in order */
         return true;
     }
+    if (e->outputs != SUP_OUT_DENSE && (e->groups || e->has_media)) {
+        sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "outputs",
+                     "field 'outputs': groups, pictures and sounds have dense vectors only");
+        return false;
+    }
+    q.outputs = e->outputs == SUP_OUT_DENSE ? 0 : e->outputs;
     q.dimensions = e->dimensions;
     q.task_type = (char *)(uintptr_t)e->task;
     q.truncate = v[EMB_TRUNCATE].b;
@@ -178,7 +212,7 @@ static void deinit(struct sup_call *c)
 
     free(e->at);
     sup_json_deinit(&e->out);
-    sup_json_deinit(&e->errors);
+    sup_json_deinit(&e->errors.out);
 }
 
 const struct sup_call_ops sup_embed_ops = {

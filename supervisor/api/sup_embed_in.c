@@ -409,7 +409,7 @@ static bool all_used(const struct sup_embed *e, struct sup_fail *f)
 {
     const struct sup_api_frame *fr = &e->call.frame;
 
-    for (uint32_t i = 0; i < fr->n_att && e->n_errors == 0; i++)
+    for (uint32_t i = 0; i < fr->n_att && e->errors.n == 0; i++)
         if (!fr->att[i].used) {
             sup_fail_set(f, SUP_E_INVALID_REQUEST, "input",
                          "field 'input': no part names attachment:%u of the %u that came", i,
@@ -443,7 +443,8 @@ bool sup_embed_inputs(struct sup_embed *e, json_t *input, bool tokens_only, Ipc_
             q->inputs[e->n_sent] = &rows[i];
             e->at[e->n_sent++] = i;
         } else if (e->per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
-            sup_embed_item_error(e, i, f, f->code == SUP_E_CONTENT_NOT_ALLOWED ? "fetch" : "parse");
+            sup_item_error(&e->errors, i, f,
+                           f->code == SUP_E_CONTENT_NOT_ALLOWED ? "fetch" : "parse");
             e->media_bytes = media_bytes;
         } else {
             f->err.item = (int32_t)i;

@@ -11,37 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sup_embed_item_error(struct sup_embed *e, uint32_t idx, const struct sup_fail *f,
-                          const char *stage)
-{
-    struct sup_json *o = &e->errors;
-
-    sup_json_fmt(o, "%s{\"index\":%u,\"code\":", e->n_errors++ ? "," : "", idx);
-    sup_json_quoted(o, sup_code_word(f->code));
-    sup_json_str(o, ",\"message\":");
-    sup_json_quoted(o, f->err.msg);
-    sup_json_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
-                 f->retry_ms ? "true" : "false", sup_fail_http(f));
-    if (f->retry_ms)
-        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
-    sup_fail_tokens(f, o);
-    sup_json_str(o, "}");
-}
-
 /* ------------------------------------------------------------------- checks */
 
-static bool errors_ok(const struct sup_embed *e, const Ipc__Vectors *w, bool *failed)
+static bool tokens_ok(const struct sup_embed *e, const Ipc__TokenVectors *t)
 {
-    if (w->n_errors && !e->per_item)
-        return false;
-    for (size_t k = 0; k < w->n_errors; k++) {
-        uint32_t row = w->errors[k]->index;
+    const uint32_t dim = t->n ? (uint32_t)(t->data.len / sizeof(float) / t->n) : 0;
 
-        if (row >= e->n_sent || failed[row] || !w->errors[k]->error)
-            return false;
-        failed[row] = true;
+    return t->n && dim && t->data.len == (uint64_t)t->n * dim * sizeof(float) &&
+           (!e->call.token_dim || dim == e->call.token_dim);
+}
+
+/* The same of what is asked for beside dense vectors. */
+static const char *fault_of_more(const struct sup_embed *e, const Ipc__Vectors *w,
+                                 const bool *failed)
+{
+    if (w->n_sparse != (e->outputs & SUP_OUT_SPARSE ? w->n : 0) ||
+        w->n_token_vectors != (e->outputs & SUP_OUT_TOKENS ? w->n : 0))
+        return "other outputs than it was asked for";
+    for (uint32_t row = 0; row < w->n; row++) {
+        if (w->n_sparse && w->sparse[row]->n_ids != w->sparse[row]->n_weights)
+            return "a sparse vector whose lists differ in length";
+        if (w->n_token_vectors && !failed[row] && !tokens_ok(e, w->token_vectors[row]))
+            return "token vectors of another length";
     }
-    return true;
+    return NULL;
 }
 
 /* What is wrong with w, or NULL. failed[row]: it has an error instead of a vector. */
@@ -49,36 +42,15 @@ static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bo
 {
     const uint32_t want = e->dimensions ? e->dimensions : e->call.embed_dim;
 
-    if (!errors_ok(e, w, failed))
+    if (!sup_item_rows(w->errors, w->n_errors, e->n_sent, e->per_item, failed))
         return "errors of inputs that it was not given, or two of one";
-    if (want && w->dim != want && w->n_errors < w->n)
+    if ((e->outputs & SUP_OUT_DENSE) && want && w->dim != want && w->n_errors < w->n)
         return "vectors of another size";
-    if (w->data.len % sizeof(float) || w->data.len / sizeof(float) != (uint64_t)w->n * w->dim)
+    if (w->data.len % sizeof(float) ||
+        w->data.len / sizeof(float) !=
+            (e->outputs & SUP_OUT_DENSE ? (uint64_t)w->n * w->dim : UINT64_C(0)))
         return "vectors of another length";
-    return NULL;
-}
-
-/* The worker's "" is its text. */
-static const char *stage_of(const char *s)
-{
-    return *s ? s : "text_inference";
-}
-
-static void note_errors(struct sup_embed *e, const Ipc__Vectors *w)
-{
-    for (size_t k = 0; k < w->n_errors; k++) {
-        const Ipc__Error *src = w->errors[k]->error;
-        struct rc_err err = RC_ERR_INIT;
-        struct sup_fail f;
-
-        rc_fail_what(&err, rc_from_wire(src->code), src->what, "%.*s",
-                     src->message.len < 400 ? (int)src->message.len : 400,
-                     src->message.len ? (const char *)src->message.data : "");
-        err.n = src->n;
-        err.limit = src->limit;
-        sup_fail_refused(&f, &err);
-        sup_embed_item_error(e, e->at[w->errors[k]->index], &f, stage_of(w->errors[k]->stage));
-    }
+    return fault_of_more(e, w, failed);
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -95,20 +67,62 @@ static void write_floats(struct sup_json *o, const uint8_t *data, uint32_t dim)
     sup_json_put(o, "]", 1);
 }
 
-static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
+static void write_vector(struct sup_embed *e, const uint8_t *data, uint32_t dim)
 {
-    const uint8_t *data = w->data.data + (size_t)row * w->dim * sizeof(float);
     struct sup_json *o = &e->out;
 
-    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", first ? "" : ",",
-                 e->at[row]);
-    if (e->base64) {
-        sup_json_put(o, "\"", 1);
-        sup_json_base64(o, data, (size_t)w->dim * sizeof(float));
-        sup_json_put(o, "\"", 1);
-    } else {
-        write_floats(o, data, w->dim);
+    if (!e->base64) {
+        write_floats(o, data, dim);
+        return;
     }
+    sup_json_put(o, "\"", 1);
+    sup_json_base64(o, data, (size_t)dim * sizeof(float));
+    sup_json_put(o, "\"", 1);
+}
+
+static void write_sparse(struct sup_json *o, const Ipc__SparseVector *s)
+{
+    sup_json_str(o, "{\"indices\":[");
+    for (size_t k = 0; k < s->n_ids; k++) {
+        sup_json_str(o, k ? "," : "");
+        sup_json_u64(o, s->ids[k]);
+    }
+    sup_json_str(o, "],\"values\":[");
+    for (size_t k = 0; k < s->n_weights; k++) {
+        sup_json_str(o, k ? "," : "");
+        sup_json_f32(o, s->weights[k]);
+    }
+    sup_json_str(o, "]}");
+}
+
+static void write_tokens(struct sup_embed *e, const Ipc__TokenVectors *t)
+{
+    const uint32_t dim = (uint32_t)(t->data.len / sizeof(float) / t->n);
+
+    sup_json_str(&e->out, ",\"colbert\":[");
+    for (uint32_t k = 0; k < t->n; k++) {
+        sup_json_str(&e->out, k ? "," : "");
+        write_vector(e, t->data.data + (size_t)k * dim * sizeof(float), dim);
+    }
+    sup_json_str(&e->out, "]");
+}
+
+/* Sparse vectors alone stand where dense ones would. */
+static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, bool first)
+{
+    struct sup_json *o = &e->out;
+
+    sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u", first ? "" : ",", e->at[row]);
+    if (e->outputs & SUP_OUT_DENSE) {
+        sup_json_str(o, ",\"embedding\":");
+        write_vector(e, w->data.data + (size_t)row * w->dim * sizeof(float), w->dim);
+    }
+    if (e->outputs & SUP_OUT_SPARSE) {
+        sup_json_str(o, e->outputs == SUP_OUT_SPARSE ? ",\"embedding\":" : ",\"sparse\":");
+        write_sparse(o, w->sparse[row]);
+    }
+    if (e->outputs & SUP_OUT_TOKENS)
+        write_tokens(e, w->token_vectors[row]);
     if (row < w->n_truncated && w->truncated[row])
         sup_json_str(o, ",\"truncated\":true");
     sup_json_str(o, "}");
@@ -134,14 +148,8 @@ static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const
         sup_json_str(o, ",\"model_identity\":");
         sup_json_quoted(o, identity);
     }
-    if (e->per_item) {
-        sup_json_str(o, ",\"errors\":[");
-        if (e->errors.failed)
-            o->failed = true;
-        sup_json_put(o, e->errors.p, e->errors.n);
-        sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", e->n_inputs,
-                     e->n_inputs - e->n_errors, e->n_errors);
-    }
+    if (e->per_item)
+        sup_item_tail(o, &e->errors, e->n_inputs);
     sup_json_str(o, "}");
 }
 
@@ -162,36 +170,6 @@ static void write_json(struct sup_embed *e, const Ipc__Vectors *w, const bool *f
     tail(e, n_tokens, n_media, w->model_identity);
 }
 
-static void put64(uint8_t *p, uint64_t v)
-{
-    for (int i = 0; i < 8; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
-/* "AFN1", u32 1 = embeddings, u64 rows, u64 columns, the numbers; little-endian. */
-static void write_numeric(struct sup_embed *e, const Ipc__Vectors *w)
-{
-    uint8_t h[24] = {'A', 'F', 'N', '1', 1};
-
-    put64(h + 8, w->n);
-    put64(h + 16, w->dim);
-    sup_json_put(&e->out, h, sizeof(h));
-    sup_json_put(&e->out, w->data.data, w->data.len);
-}
-
-/* A pinned request is checked before it is worked on; this is whether the worker kept to it. */
-static bool pin_kept(const struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
-{
-    const char *have = w->model_identity;
-
-    if (!*e->identity || strcmp(e->identity, have) == 0)
-        return true;
-    sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
-                 "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", e->identity,
-                 *have ? "is " : "has no identity", have, *have ? "..." : "");
-    return false;
-}
-
 bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fail *f)
 {
     bool *failed, ok = false;
@@ -207,12 +185,14 @@ bool sup_embed_answer(struct sup_embed *e, const Ipc__Vectors *w, struct sup_fai
     if ((fault = fault_of(e, w, failed)) != NULL)
         sup_fail_set(f, SUP_E_INFERENCE_FAILED, "", "the worker answered %s", fault);
     else
-        ok = pin_kept(e, w, f);
-    e->numeric = ok && e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - 24;
+        ok = sup_pin_kept(e->identity, w->model_identity, f);
+    e->numeric =
+        ok && e->numeric && !e->per_item && w->data.len <= SUP_NUMERIC_MAX - SUP_NUMERIC_HEAD;
     if (e->numeric) {
-        write_numeric(e, w);
+        sup_numeric_head(&e->out, 1, w->n, w->dim);
+        sup_json_put(&e->out, w->data.data, w->data.len);
     } else if (ok) {
-        note_errors(e, w);
+        sup_item_notes(&e->errors, w->errors, w->n_errors, e->at);
         write_json(e, w, failed);
     }
     free(failed);

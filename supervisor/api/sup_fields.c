@@ -201,6 +201,29 @@ bool sup_fields_read(const struct sup_field *fields, size_t n_fields, json_t *ob
     return true;
 }
 
+bool sup_fields_known(const struct sup_field *rows, size_t n_rows, const char *also, json_t *obj,
+                      const char *prefix, struct sup_fail *f)
+{
+    char name[160];
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(obj, key, value)
+    {
+        size_t i = 0;
+
+        while (i < n_rows && strcmp(rows[i].name, key) != 0)
+            i++;
+        if (i < n_rows || (also && strcmp(also, key) == 0))
+            continue;
+        snprintf(name, sizeof(name), "%s%.100s", prefix, key);
+        sup_fail_set(f, SUP_E_INVALID_REQUEST, name, "field '%s': not a field of this %s", name,
+                     prefix[0] ? "object" : "request");
+        return false;
+    }
+    return true;
+}
+
 bool sup_identity_read(const struct sup_val *v, char **out, struct sup_fail *f)
 {
     const char *s = json_string_value(v->j);

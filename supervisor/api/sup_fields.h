@@ -17,9 +17,9 @@
 
 #include "sup_status.h"
 
-#define SUP_BODY_DEPTH 32          /* nesting of a request body */
-#define SUP_BODY_TREE (64u << 20)  /* bytes its tree may take in memory; 1.3 million ids */
-#define SUP_NAME_MAX 512           /* bytes of a model name */
+#define SUP_BODY_DEPTH 32         /* nesting of a request body */
+#define SUP_BODY_TREE (64u << 20) /* bytes its tree may take in memory; 1.3 million ids */
+#define SUP_NAME_MAX 512          /* bytes of a model name */
 
 enum sup_ftype {
     SUP_FT_STR, /* text; min..max bytes; NUL refused */
@@ -63,6 +63,11 @@ json_t *sup_body_parse(const char *body, size_t n_bytes, struct sup_fail *f);
  * "stream_options.") goes in front of names in messages. */
 bool sup_fields_read(const struct sup_field *fields, size_t n_fields, json_t *obj,
                      const char *prefix, struct sup_val *vals, struct sup_fail *f);
+
+/* Keys that have no row make the object wrong. also: a key that is allowed beside the rows, or
+ * NULL; prefix in front of names. */
+bool sup_fields_known(const struct sup_field *rows, size_t n_rows, const char *also, json_t *obj,
+                      const char *prefix, struct sup_fail *f);
 
 /* "field 'x': got V, expected E" as INVALID_REQUEST. */
 void sup_field_bad(struct sup_fail *f, const char *field, const json_t *got, const char *expected);

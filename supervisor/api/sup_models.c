@@ -37,23 +37,42 @@ static bool can_generate(const Ipc__Loaded *m)
     return m->can_generate;
 }
 
+static bool can_rerank(const Ipc__Loaded *m)
+{
+    return m->can_rerank || m->token_dim > 0;
+}
+
+static bool can_extract(const Ipc__Loaded *m)
+{
+    return m->can_extract;
+}
+
 static void caps_json(const Ipc__Loaded *m, struct sup_json *o)
 {
+    const struct {
+        bool has;
+        const char *word;
+    } caps[] = {
+        {m->can_generate && m->has_chat_template, "chat"},
+        {m->can_generate, "completions"},
+        {m->can_call_tools, "tools"},
+        {m->can_think, "thinking"},
+        {m->can_embed, "embeddings"},
+        {m->can_embed_groups, "embedding_groups"},
+        {m->can_embed_sparse, "sparse"},
+        {m->token_dim > 0, "late_interaction"},
+        {m->can_rerank, "rerank"},
+        {m->can_extract, "extraction"},
+    };
     const char *sep = "";
 
     sup_json_str(o, "\"capabilities\":[");
-    if (m->can_generate) {
-        sup_json_str(o, m->has_chat_template ? "\"chat\",\"completions\"" : "\"completions\"");
-        sep = ",";
-    }
-    if (m->can_call_tools)
-        sup_json_str(o, ",\"tools\"");
-    if (m->can_think)
-        sup_json_str(o, ",\"thinking\"");
-    if (m->can_embed) {
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+        if (!caps[i].has)
+            continue;
         sup_json_str(o, sep);
-        sup_json_str(o, m->can_embed_groups ? "\"embeddings\",\"embedding_groups\""
-                                            : "\"embeddings\"");
+        sup_json_quoted(o, caps[i].word);
+        sep = ",";
     }
     sup_json_str(o, "],\"inputs\":[\"text\"");
     if (m->can_embed_image)
@@ -185,9 +204,13 @@ static void reply_full(struct listing *l)
     each(l, ",\"embedders\":{", "}", add_entry);
     l->pick = can_generate;
     each(l, ",\"generators\":{", "}", add_entry);
-    sup_json_str(&l->out, ",\"chunkers\":{},\"rerankers\":{},\"recognizers\":{},\"extractors\":{},"
-                          "\"rewriters\":{},\"classifiers\":{},\"readers\":{},\"transcribers\":{},"
-                          "\"deciders\":{}}");
+    l->pick = can_rerank;
+    each(l, ",\"rerankers\":{", "}", add_entry);
+    l->pick = can_extract;
+    each(l, ",\"extractors\":{", "}", add_entry);
+    sup_json_str(&l->out, ",\"chunkers\":{\"fixed\":{},\"fixed_bert\":{},\"fixed_bpe\":{}},"
+                          "\"recognizers\":{},\"rewriters\":{},\"classifiers\":{},"
+                          "\"readers\":{},\"transcribers\":{},\"deciders\":{}}");
     sup_reply_json(l->req, 200, &l->out);
 }
 
@@ -202,7 +225,7 @@ static void reply_one(struct listing *l)
         return;
     }
     sup_fail_set(&f, SUP_E_MODEL_NOT_FOUND, "model", "model '%.100s' not found", l->id);
-    sup_reply_fail(l->req, sup_req_openai(l->req), &f);
+    sup_reply_fail(l->req, sup_req_shape(l->req), &f);
 }
 
 static void on_left(void *user)
@@ -234,7 +257,7 @@ static void list(struct sup_req *req, struct sup_front *front, const char *id,
     if (!l || (id && !l->id)) {
         free(l);
         sup_fail_set(&f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the list of models");
-        sup_reply_fail(req, sup_req_openai(req), &f);
+        sup_reply_fail(req, sup_req_shape(req), &f);
         return;
     }
     l->front = front;

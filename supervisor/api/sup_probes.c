@@ -22,7 +22,7 @@ void sup_probe_health(struct sup_req *req, void *user)
 }
 
 struct counts {
-    unsigned embedders, generators;
+    unsigned embedders, generators, rerankers, extractors;
 };
 
 static void count(void *user, const struct sup_model_view *v)
@@ -33,6 +33,8 @@ static void count(void *user, const struct sup_model_view *v)
         return;
     n->embedders += v->info->can_embed ? 1 : 0;
     n->generators += v->info->can_generate ? 1 : 0;
+    n->rerankers += v->info->can_rerank || v->info->token_dim > 0 ? 1 : 0;
+    n->extractors += v->info->can_extract ? 1 : 0;
 }
 
 void sup_probe_ready(struct sup_req *req, void *user)
@@ -52,10 +54,10 @@ void sup_probe_ready(struct sup_req *req, void *user)
     sup_json_str(&o, ",\"backends\":");
     sup_backends_json(&o);
     sup_json_fmt(&o,
-                 ",\"models\":{\"embedders\":%u,\"rerankers\":0,\"chunkers\":0,\"generators\":%u,"
+                 ",\"models\":{\"embedders\":%u,\"rerankers\":%u,\"chunkers\":3,\"generators\":%u,"
                  "\"recognizers\":0,\"classifiers\":0,\"rewriters\":0,\"readers\":0,"
-                 "\"transcribers\":0,\"extractors\":0}}",
-                 n.embedders, n.generators);
+                 "\"transcribers\":0,\"extractors\":%u}}",
+                 n.embedders, n.rerankers, n.generators, n.extractors);
     sup_reply_json(req, ready ? 200 : 503, &o);
 }
 
@@ -78,7 +80,7 @@ void sup_probe_metrics(struct sup_req *req, void *user)
 
     if (!text) {
         sup_fail_set(&f, SUP_E_MODEL_RESOURCE_BUSY, "", "no memory for the metrics");
-        sup_reply_fail(req, false, &f);
+        sup_reply_fail(req, SUP_SHAPE_FLAT, &f);
         return;
     }
     sup_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);

@@ -149,11 +149,28 @@ static void extras(const struct sup_fail *f, struct sup_json *o)
         sup_json_fmt(o, ",\"input_index\":%d", (int)f->err.item);
 }
 
-void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_json *o)
+/* One of the words that clients of that shape know. */
+static const char *tei_type(const struct sup_fail *f)
+{
+    unsigned http = sup_fail_http(f);
+
+    return http < 500 ? "Validation" : http == 503 ? "Overloaded" : "Backend";
+}
+
+void sup_fail_json(const struct sup_fail *f, enum sup_shape shape, struct sup_json *o)
 {
     const char *field = f->err.what[0] ? f->err.what : NULL;
 
-    if (openai) {
+    if (shape == SUP_SHAPE_TEI) {
+        sup_json_str(o, "{\"error\":");
+        sup_json_quoted(o, f->err.msg);
+        member(o, "error_type", tei_type(f));
+        member(o, "code", codes[f->code].word);
+        extras(f, o);
+        sup_json_str(o, "}");
+        return;
+    }
+    if (shape == SUP_SHAPE_OPENAI) {
         sup_json_str(o, "{\"error\":{\"message\":");
         sup_json_quoted(o, f->err.msg);
         member(o, "type", codes[f->code].type);

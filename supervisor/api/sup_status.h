@@ -21,6 +21,7 @@ struct sup_json;
     X(MISSING_BODY, "missing_body", 400, "invalid_request_error", "", 0)                          \
     X(INVALID_MODEL, "INVALID_MODEL", 400, "invalid_request_error", "", 0)                        \
     X(UNSUPPORTED_FEATURE, "UNSUPPORTED_FEATURE", 400, "invalid_request_error", "", 0)            \
+    X(MODEL_NOT_SUPPORTED, "MODEL_NOT_SUPPORTED", 400, "invalid_request_error", "", 0)            \
     X(MODEL_NOT_FOUND, "MODEL_NOT_FOUND", 404, "invalid_request_error", "", 0)                    \
     X(CONTENT_NOT_ALLOWED, "CONTENT_NOT_ALLOWED", 403, "invalid_request_error", "", 0)            \
     X(CONFLICT, "CONFLICT", 409, "conflict_error", "", 0)                                         \
@@ -46,6 +47,13 @@ enum sup_code {
     SUP_CODES(X)
 #undef X
         SUP_E_COUNT
+};
+
+/* How a failure is written, by the route that was asked. */
+enum sup_shape {
+    SUP_SHAPE_FLAT,   /* {"error":"CODE","message":...} */
+    SUP_SHAPE_OPENAI, /* {"error":{...}} */
+    SUP_SHAPE_TEI,    /* {"error":MESSAGE,"error_type":...} */
 };
 
 /* One failure on its way to a client. err: message, field (what), n, limit, item. */
@@ -75,7 +83,7 @@ void sup_fail_refused(struct sup_fail *f, const struct rc_err *err);
 unsigned sup_fail_http(const struct sup_fail *f);
 /* The members "n_tokens" and "limit", behind others, where too many tokens are the failure. */
 void sup_fail_tokens(const struct sup_fail *f, struct sup_json *out);
-/* The JSON body. openai: {"error":{...}}; otherwise {"error":"CODE",...}. */
-void sup_fail_json(const struct sup_fail *f, bool openai, struct sup_json *out);
+/* The JSON body. */
+void sup_fail_json(const struct sup_fail *f, enum sup_shape shape, struct sup_json *out);
 
 #endif

@@ -36,7 +36,8 @@ const struct sup_cmd sup_cmds[] = {
      "  echo 'Name three colours.' | inferd chat gemma-3-270m --max-tokens 32\n",
      sup_opts_chat, 0, 1, sup_cmd_chat, NULL},
     {"embed", "MODEL [TEXT...]", "turn texts, pictures and sounds into vectors",
-     "One vector for each TEXT, picture and sound, one line each in the order of the command line;\n"
+     "One vector for each TEXT, picture and sound, one line each in the order of the command "
+     "line;\n"
      "without any, for each line of stdin. With --group, one vector for all of them together.\n"
      "With --pdf, one for each page of a document, which inferd-pdf draws in a sandbox.\n"
      "MODEL may be a part of a name. With --similarity, prints how alike each pair is instead\n"
@@ -49,6 +50,31 @@ const struct sup_cmd sup_cmds[] = {
      "    --text 'Reset a forgotten password.' --image reset.png\n"
      "  inferd embed embeddinggemma2 --task-type RETRIEVAL_QUERY 'How do I regain access?'\n",
      sup_opts_embed, 1, SUP_POS_MAX, sup_cmd_embed, NULL},
+    {"rerank", "MODEL QUERY [DOCUMENT...]", "order documents by how well they answer a query",
+     "Scores each DOCUMENT against QUERY and prints them best first; without any, each line of "
+     "stdin\n"
+     "(or of --file). MODEL is a reranker, or an embedder, whose vectors are compared; it may be "
+     "a\n"
+     "part of a name.",
+     "  inferd rerank mxbai-rerank-base-v1 'Who wrote it?' 'Harper Lee did.' 'It rains.'\n"
+     "  grep -rh needle docs | inferd rerank bge-reranker 'Where is the needle?' --top 5\n",
+     sup_opts_rerank, 2, SUP_POS_MAX, sup_cmd_rerank, NULL},
+    {"extract", "MODEL [TEXT...]", "find entities, relations, classes and records in texts",
+     "Finds what the options (or --schema, the JSON of docs/extract.md) name in each TEXT and "
+     "each\n"
+     "--file; without any, in stdin as one text. MODEL may be a part of a name.",
+     "  inferd extract gliner2 --entities person,company 'Ada Lovelace works for Acme.'\n"
+     "  inferd extract gliner2 --entities person,company --relation person::works_for::company \\\n"
+     "    --classify tone=neutral,angry --file letter.txt --json\n"
+     "  inferd extract gliner2 --structure 'product=name::str,price::str,colours' < page.txt\n",
+     sup_opts_extract, 1, SUP_POS_MAX, sup_cmd_extract, NULL},
+    {"chunk", "[FILE]", "cut a text into pieces",
+     "Cuts FILE (or stdin) into pieces of --target tokens and prints them with their places, "
+     "counted\n"
+     "in characters. Without --model words are counted and no model is needed.",
+     "  inferd chunk book.txt --target 200 --sentences\n"
+     "  inferd chunk book.txt --model all-MiniLM-L6-v2 --target 250 --overlap 20 --json\n",
+     sup_opts_chunk, 0, 1, sup_cmd_chunk, NULL},
     {"decisions", "", "answer questions about texts by similarity",
      "Sends the request in FILE (the body of POST /ai/v1/decisions; '-' is stdin) to a running\n"
      "server and prints the answers: what was decided, or why not, and every similarity.\n"

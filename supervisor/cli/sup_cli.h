@@ -104,6 +104,9 @@ int sup_cmd_serve(const struct sup_args *a);
 int sup_cmd_chat(const struct sup_args *a);
 int sup_cmd_embed(const struct sup_args *a);
 int sup_cmd_decisions(const struct sup_args *a);
+int sup_cmd_rerank(const struct sup_args *a);
+int sup_cmd_extract(const struct sup_args *a);
+int sup_cmd_chunk(const struct sup_args *a);
 int sup_cmd_calibrate(const struct sup_args *a);
 int sup_cmd_list(const struct sup_args *a);
 int sup_cmd_load(const struct sup_args *a);
@@ -115,6 +118,6 @@ int sup_cmd_version(const struct sup_args *a);
 int sup_cmd_help_run(const struct sup_args *a);
 extern const struct sup_opt sup_opts_chat[], sup_opts_embed[], sup_opts_decisions[],
     sup_opts_calibrate[], sup_opts_list[], sup_opts_load[], sup_opts_bench[], sup_opts_verify[],
-    sup_opts_version[], sup_opts_help[];
+    sup_opts_version[], sup_opts_help[], sup_opts_rerank[], sup_opts_extract[], sup_opts_chunk[];
 
 #endif

@@ -51,10 +51,14 @@ bool sup_client_error_body(const json_t *body, struct rc_err *err);
 
 struct sup_model {
     char *id, *state, *family, *quant, *error;
-    bool can_generate, can_embed, known; /* known: the server has probed it */
+    bool can_generate, can_embed, can_rerank, can_extract;
+    bool known; /* the server has probed it */
     uint32_t ctx_tokens, embed_dim;
     uint64_t bytes, load_done, load_total;
 };
+/* What a command wants of a model. */
+enum sup_kind { SUP_KIND_GENERATE, SUP_KIND_EMBED, SUP_KIND_RERANK, SUP_KIND_EXTRACT };
+
 struct sup_listing {
     struct sup_model *m;
     size_t n;
@@ -65,14 +69,14 @@ enum rc sup_listing_get(struct sup_client *c, struct sup_listing *out, struct rc
 enum rc sup_listing_parse(struct sup_listing *out, const json_t *body, struct rc_err *err);
 void sup_listing_deinit(struct sup_listing *l);
 /* The model a person means: an exact id, an id without .gguf, or the only one whose
- * id contains the word. NULL name: the only one of that kind. embed chooses the kind.
+ * id contains the word. NULL name: the only one of that kind.
  * Errors: RC_NOT_FOUND, RC_CONFLICT (several), with the candidates in the message. */
-enum rc sup_listing_pick(const struct sup_listing *l, const char *name, bool embed,
+enum rc sup_listing_pick(const struct sup_listing *l, const char *name, enum sup_kind kind,
                          const struct sup_model **out, struct rc_err *err);
 /* Gets the list and picks; asks again for up to five seconds while the choice hangs
  * on models that a fresh server has not looked at yet. *l is filled in any case but
  * a failed call; *out lives as long as it. */
 enum rc sup_listing_choose(struct sup_client *c, struct sup_listing *l, const char *name,
-                           bool embed, const struct sup_model **out, struct rc_err *err);
+                           enum sup_kind kind, const struct sup_model **out, struct rc_err *err);
 
 #endif

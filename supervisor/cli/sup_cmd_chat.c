@@ -174,7 +174,7 @@ static void learn(struct sup_chat *c)
 
     if (sup_listing_get(c->client, &l, NULL) != RC_OK)
         return;
-    if (sup_listing_pick(&l, c->model, false, &m, NULL) == RC_OK && m->ctx_tokens)
+    if (sup_listing_pick(&l, c->model, SUP_KIND_GENERATE, &m, NULL) == RC_OK && m->ctx_tokens)
         c->ctx_tokens = m->ctx_tokens;
     sup_listing_deinit(&l);
 }
@@ -276,7 +276,7 @@ static enum rc begin(struct sup_chat *c, const char *wanted, struct rc_err *err)
     const struct sup_args *a = c->args;
     struct sup_listing l = {0};
     const struct sup_model *m = NULL;
-    enum rc rc = sup_listing_choose(c->client, &l, wanted, false, &m, err);
+    enum rc rc = sup_listing_choose(c->client, &l, wanted, SUP_KIND_GENERATE, &m, err);
 
     if (rc == RC_NOT_FOUND && wanted)
         fputs("inferd chat: a model must lie in the server's models folder (inferd list shows it); "

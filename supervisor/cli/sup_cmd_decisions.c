@@ -120,14 +120,6 @@ static void show(const json_t *answer)
     }
 }
 
-static void print_json(const json_t *o)
-{
-    char *s = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
-
-    puts(s ? s : "{}");
-    free(s);
-}
-
 /* ----------------------------------------------------------------------- scores */
 
 struct scoring {
@@ -183,7 +175,7 @@ static enum rc find_dimensions(struct scoring *w, struct rc_err *err)
         return RC_OK;
     if (!model)
         return rc_fail(err, RC_INVALID, "the request names no model");
-    if ((rc = sup_listing_choose(w->client, &l, model, true, &m, err)) == RC_OK)
+    if ((rc = sup_listing_choose(w->client, &l, model, SUP_KIND_EMBED, &m, err)) == RC_OK)
         w->dimensions = m->embed_dim;
     sup_listing_deinit(&l);
     return rc;
@@ -207,7 +199,7 @@ static enum rc tell_binding(struct scoring *w, const json_t *answer, const char 
                   w->dimensions, "prototype_set_hash", hash, "labels", w->labels, "mode", w->mode);
     if (!o)
         return rc_fail(err, RC_NOMEM, "out of memory");
-    print_json(o);
+    sup_print_json(o);
     json_decref(o);
     w->told = true;
     return RC_OK;
@@ -240,7 +232,7 @@ static enum rc tell_sample(struct scoring *w, const json_t *row, const json_t *a
                   scores, "labels", json_object_get(row, "labels"));
     if (!o)
         return rc_fail(err, RC_NOMEM, "out of memory");
-    print_json(o);
+    sup_print_json(o);
     json_decref(o);
     return RC_OK;
 }
@@ -349,7 +341,7 @@ int sup_cmd_decisions(const struct sup_args *a)
             rc = score(&w, a->v[O_SCORES].text, &err);
         else if ((rc = sup_client_call(s.client, PATH, request, 0, &answer, &err)) == RC_OK &&
                  a->v[O_JSON].set)
-            print_json(answer);
+            sup_print_json(answer);
         else if (rc == RC_OK)
             show(answer);
         status = rc == RC_OK ? SUP_EXIT_OK : sup_fail(a->cmd, &err);

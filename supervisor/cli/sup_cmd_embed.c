@@ -379,7 +379,7 @@ static enum rc run(struct work *w, struct sup_listing *l, struct rc_err *err)
     enum rc rc;
     bool any;
 
-    if ((rc = sup_listing_choose(w->client, l, a->pos[0], true, &m, err)) != RC_OK)
+    if ((rc = sup_listing_choose(w->client, l, a->pos[0], SUP_KIND_EMBED, &m, err)) != RC_OK)
         return rc;
     if (m->known && !m->can_embed)
         return rc_fail(err, RC_INVALID, "model '%.100s' (%s) gives no embeddings; try: inferd chat",

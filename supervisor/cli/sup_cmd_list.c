@@ -21,7 +21,9 @@ static const char *kind(const struct sup_model *m)
 {
     if (m->can_generate && m->can_embed)
         return "chat, embed";
-    return m->can_generate ? "chat" : m->can_embed ? "embed" : "-";
+    if (m->can_generate || m->can_embed)
+        return m->can_generate ? "chat" : "embed";
+    return m->can_rerank ? "rerank" : m->can_extract ? "extract" : "-";
 }
 
 /* Cells of one model; two of them are made of numbers and live in num. */

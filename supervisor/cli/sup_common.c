@@ -48,6 +48,33 @@ void sup_session_close(struct sup_session *s)
         sup_local_stop(&s->local);
 }
 
+int sup_session_run(const struct sup_args *a, const char *server, const char *models_dir,
+                    enum rc (*run)(const struct sup_args *a, struct sup_client *client,
+                                   struct sup_listing *l, struct rc_err *err))
+{
+    struct sup_session s = {0};
+    struct sup_listing l = {0};
+    struct rc_err err = RC_ERR_INIT;
+    int status;
+
+    sup_cli_catch_int();
+    if (sup_session_open(&s, a, server, models_dir, &err) != RC_OK)
+        status = sup_session_fail(a->cmd, &err);
+    else
+        status = run(a, s.client, &l, &err) == RC_OK ? SUP_EXIT_OK : sup_fail(a->cmd, &err);
+    sup_listing_deinit(&l);
+    sup_session_close(&s);
+    return status;
+}
+
+void sup_print_json(const json_t *o)
+{
+    char *s = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+
+    puts(s ? s : "{}");
+    free(s);
+}
+
 char *sup_valid_dup(const char *s, size_t n)
 {
     char *out = malloc(n * 3 + 1);

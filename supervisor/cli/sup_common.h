@@ -21,6 +21,14 @@ enum rc sup_session_open(struct sup_session *s, const struct sup_args *a, const 
 int sup_session_fail(const struct sup_cmd *cmd, const struct rc_err *err);
 void sup_session_close(struct sup_session *s);
 
+/* A command that is one talk with a server: opens the session, runs it, says what failed, closes.
+ * The exit status. */
+int sup_session_run(const struct sup_args *a, const char *server, const char *models_dir,
+                    enum rc (*run)(const struct sup_args *a, struct sup_client *client,
+                                   struct sup_listing *l, struct rc_err *err));
+/* One line of JSON on stdout; numbers read back as they were. */
+void sup_print_json(const json_t *o);
+
 /* A copy with every byte that is no UTF-8 replaced by U+FFFD; NULL = no memory. */
 char *sup_valid_dup(const char *s, size_t n);
 /* One line from a descriptor without its end. *out is freed by the caller.

@@ -61,6 +61,10 @@ static bool parse_one(struct sup_model *m, const json_t *o)
             m->can_generate = true;
         else if (s && strcmp(s, "embeddings") == 0)
             m->can_embed = true;
+        else if (s && strcmp(s, "rerank") == 0)
+            m->can_rerank = true;
+        else if (s && strcmp(s, "extraction") == 0)
+            m->can_extract = true;
     }
     return m->id && m->state && m->family && m->quant && m->error;
 }
@@ -119,9 +123,14 @@ static bool same(const char *id, const char *name)
 
 /* A model that could not even be probed is of no kind; one that has not been yet may
  * be of any. */
-static bool fits_kind(const struct sup_model *m, bool embed)
+static bool fits_kind(const struct sup_model *m, enum sup_kind kind)
 {
-    return m->known ? (embed ? m->can_embed : m->can_generate) : !m->error[0];
+    const bool can[] = {[SUP_KIND_GENERATE] = m->can_generate,
+                        [SUP_KIND_EMBED] = m->can_embed,
+                        [SUP_KIND_RERANK] = m->can_rerank || m->can_embed,
+                        [SUP_KIND_EXTRACT] = m->can_extract};
+
+    return m->known ? can[kind] : !m->error[0];
 }
 
 /* Appends ids to a message while they fit. */
@@ -145,14 +154,14 @@ static void candidates(const struct sup_listing *l, bool (*take)(const struct su
 
 struct wish {
     const char *name; /* part of an id; NULL = any */
-    bool embed;
+    enum sup_kind kind;
 };
 
 static bool wished(const struct sup_model *m, void *user)
 {
     const struct wish *w = user;
 
-    return fits_kind(m, w->embed) && (!w->name || strstr(m->id, w->name));
+    return fits_kind(m, w->kind) && (!w->name || strstr(m->id, w->name));
 }
 
 /* Would the answer be another one if the server had looked at every model? */
@@ -169,11 +178,12 @@ static bool any(const struct sup_model *m, void *user)
     return true;
 }
 
-enum rc sup_listing_pick(const struct sup_listing *l, const char *name, bool embed,
+enum rc sup_listing_pick(const struct sup_listing *l, const char *name, enum sup_kind kind,
                          const struct sup_model **out, struct rc_err *err)
 {
-    struct wish w = {name, embed};
-    const char *kind = embed ? "gives embeddings" : "generates text";
+    struct wish w = {name, kind};
+    static const char *const does[] = {"generates text", "gives embeddings", "scores documents",
+                                       "extracts"};
     const struct sup_model *found = NULL;
     char ids[300];
     size_t n = 0;
@@ -200,21 +210,21 @@ enum rc sup_listing_pick(const struct sup_listing *l, const char *name, bool emb
     if (l->n == 0)
         return rc_fail(err, RC_NOT_FOUND, "the server has no models: its models folder is empty");
     if (!name)
-        return rc_fail(err, RC_NOT_FOUND, "no model here %s; there are: %s", kind, ids);
+        return rc_fail(err, RC_NOT_FOUND, "no model here %s; there are: %s", does[kind], ids);
     return rc_fail(err, RC_NOT_FOUND, "no model '%.80s'; there are: %s", name, ids);
 }
 
 enum rc sup_listing_choose(struct sup_client *c, struct sup_listing *l, const char *name,
-                           bool embed, const struct sup_model **out, struct rc_err *err)
+                           enum sup_kind kind, const struct sup_model **out, struct rc_err *err)
 {
-    struct wish w = {name, embed};
+    struct wish w = {name, kind};
     enum rc rc = RC_OK;
 
     for (int tries = 0; rc == RC_OK; tries++) {
         sup_listing_deinit(l);
         if ((rc = sup_listing_get(c, l, err)) != RC_OK)
             break;
-        rc = sup_listing_pick(l, name, embed, out, err);
+        rc = sup_listing_pick(l, name, kind, out, err);
         if (rc != RC_CONFLICT || !undecided(l, &w) || tries >= PROBE_TRIES)
             break;
         if (sup_cli_interrupted(false))

@@ -28,7 +28,7 @@ static void tick(void *user)
     p->next_ms = now + EVERY_MS;
     if (sup_listing_get(p->asker, &l, NULL) != RC_OK)
         return;
-    if (sup_listing_pick(&l, p->model, false, &m, NULL) == RC_OK) {
+    if (sup_listing_pick(&l, p->model, SUP_KIND_GENERATE, &m, NULL) == RC_OK) {
         if (strcmp(m->state, "loading") == 0 || strcmp(m->state, "starting") == 0)
             sup_bar_set(&p->bar, m->load_done, m->load_total, m->load_total ? "" : m->state);
         else

@@ -1,11 +1,13 @@
 /* sup_fleet_check.c - the tables of legal frames and the limits inside them.
  *
- * Must never trust a count, an index, a float or a string that came from a worker.
+ * Must never trust a count, an index, a float or a string that came from a worker. What is said of
+ * texts (vectors, scores, spans, pieces) is judged in sup_fleet_check_texts.c.
  * Change with care: loosening a row widens what a hijacked worker can do to the
  * front and to clients. Tests: tests/supervisor/test_sup_fleet_check.c */
-#include "sup_fleet_check.h"
+#include "sup_fleet_check_impl.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ipc.h"
@@ -13,7 +15,6 @@
 #define NAME_MAX_BYTES 128
 #define PROMPT_MAX_BYTES 4096
 #define VOCAB_MAX (1u << 24)
-#define DIM_MAX 65536u
 #define LAYERS_MAX 64
 #define TOP_MAX 64
 #define DELTAS_SLACK 8 /* per choice: held-back text, the finish */
@@ -38,6 +39,9 @@ static const struct {
     {IPC__FRAME__BODY_DELTA, "Delta", 0, TASKS},
     {IPC__FRAME__BODY_DONE, "Done", 0, TASKS},
     {IPC__FRAME__BODY_VECTORS, "Vectors", 0, TASKS},
+    {IPC__FRAME__BODY_SCORES, "Scores", 0, TASKS},
+    {IPC__FRAME__BODY_EXTRACTED, "Extracted", 0, TASKS},
+    {IPC__FRAME__BODY_CHUNKS, "Chunks", 0, TASKS},
     {IPC__FRAME__BODY_DECIDED, "Decided", 0, TASKS},
     {IPC__FRAME__BODY_TOKENS, "Tokens", 0, TASKS},
     {IPC__FRAME__BODY_TEXT, "Text", 0, TASKS},
@@ -47,11 +51,6 @@ static const struct {
     {IPC__FRAME__BODY_STATS, "Stats", LIVE, 0},
 };
 
-static enum rc bad(struct rc_err *err, const char *what)
-{
-    return rc_fail(err, RC_FORMAT, "%s", what);
-}
-
 static bool text_ok(const char *s, size_t max)
 {
     size_t n = strnlen(s, max + 1);
@@ -60,7 +59,7 @@ static bool text_ok(const char *s, size_t max)
 }
 
 /* "", or 64 digits as clients compare and pin them. */
-static bool identity_ok(const char *s)
+bool sup_identity_ok(const char *s)
 {
     size_t n = strspn(s, "0123456789abcdef");
 
@@ -74,26 +73,28 @@ static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
         !text_ok(l->quant, NAME_MAX_BYTES) || !text_ok(l->device, NAME_MAX_BYTES) ||
         !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
         !text_ok(l->note, PROMPT_MAX_BYTES))
-        return bad(err, "Loaded: a name is too long or not UTF-8");
-    if (!identity_ok(l->model_identity))
-        return bad(err, "Loaded: an identity of other than 64 hexadecimal digits");
+        return sup_bad(err, "Loaded: a name is too long or not UTF-8");
+    if (!sup_identity_ok(l->model_identity))
+        return sup_bad(err, "Loaded: an identity of other than 64 hexadecimal digits");
     if (l->vocab_size == 0 || l->vocab_size > VOCAB_MAX)
         return rc_fail(err, RC_FORMAT, "Loaded: vocab_size %u", l->vocab_size);
-    if (l->embed_dim > DIM_MAX || (l->can_embed && l->embed_dim == 0))
+    if (l->embed_dim > SUP_DIM_MAX || (l->can_embed && l->embed_dim == 0))
         return rc_fail(err, RC_FORMAT, "Loaded: embed_dim %u", l->embed_dim);
+    if (l->token_dim > SUP_DIM_MAX)
+        return rc_fail(err, RC_FORMAT, "Loaded: token_dim %u", l->token_dim);
     if (l->ctx_tokens == 0 && !l->probe_only)
-        return bad(err, "Loaded: ctx_tokens 0");
+        return sup_bad(err, "Loaded: ctx_tokens 0");
     return RC_OK;
 }
 
 static enum rc check_ready(const Ipc__Ready *r, struct rc_err *err)
 {
     if (r->n_sandbox > LAYERS_MAX)
-        return bad(err, "Ready: too many layers");
+        return sup_bad(err, "Ready: too many layers");
     for (size_t i = 0; i < r->n_sandbox; i++)
         if (!text_ok(r->sandbox[i]->name, NAME_MAX_BYTES) ||
             !text_ok(r->sandbox[i]->detail, PROMPT_MAX_BYTES))
-            return bad(err, "Ready: a layer's text is too long or not UTF-8");
+            return sup_bad(err, "Ready: a layer's text is too long or not UTF-8");
     return RC_OK;
 }
 
@@ -117,7 +118,7 @@ enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct
         case IPC__FRAME__BODY_PROGRESS:
             return text_ok(f->progress->stage, NAME_MAX_BYTES)
                        ? RC_OK
-                       : bad(err, "Progress: stage is too long or not UTF-8");
+                       : sup_bad(err, "Progress: stage is too long or not UTF-8");
         default:
             return RC_OK;
         }
@@ -127,7 +128,42 @@ enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct
 
 /* ------------------------------------------------------------------ answers */
 
-void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
+static uint32_t code_points(const ProtobufCBinaryData *d)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < d->len; i++)
+        n += (d->data[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static bool asked_extract(struct sup_asked *a, const Ipc__Extract *q)
+{
+    Ipc__Extract shape = *q; /* all but the texts */
+    size_t n;
+
+    a->n = (uint32_t)q->n_inputs;
+    shape.n_inputs = 0;
+    n = ipc__extract__get_packed_size(&shape);
+    if (!(a->shape = malloc(n + 1)) || !(a->n_units = calloc(q->n_inputs + 1, sizeof(*a->n_units))))
+        return false;
+    a->n_shape = ipc__extract__pack(&shape, a->shape);
+    for (size_t i = 0; i < q->n_inputs; i++)
+        a->n_units[i] = q->byte_offsets ? (uint32_t)q->inputs[i].len : code_points(&q->inputs[i]);
+    return true;
+}
+
+void sup_asked_deinit(struct sup_asked *a)
+{
+    free(a->finished);
+    free(a->shape);
+    free(a->n_units);
+    a->finished = NULL;
+    a->shape = NULL;
+    a->n_units = NULL;
+}
+
+bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
 {
     memset(a, 0, sizeof(*a));
     a->kind = q->body_case;
@@ -145,6 +181,15 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
         a->n = (uint32_t)q->embed->n_inputs;
+        a->outputs = q->embed->outputs != 0 ? q->embed->outputs : SUP_OUT_DENSE;
+    } else if (q->body_case == IPC__FRAME__BODY_RERANK) {
+        a->n = (uint32_t)q->rerank->n_documents;
+    } else if (q->body_case == IPC__FRAME__BODY_EXTRACT) {
+        return asked_extract(a, q->extract);
+    } else if (q->body_case == IPC__FRAME__BODY_CHUNK) {
+        a->n = q->chunk->max_chunks;
+        a->max_tokens = q->chunk->target_tokens;
+        a->n_bytes = code_points(&q->chunk->text);
     } else if (q->body_case == IPC__FRAME__BODY_DECIDE) {
         const Ipc__Decide *d = q->decide;
 
@@ -157,6 +202,7 @@ void sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
     } else if (q->body_case == IPC__FRAME__BODY_ECHO) {
         a->n_bytes = q->echo->data.len;
     }
+    return true;
 }
 
 static bool tokens_ok(const uint32_t *t, size_t n, uint32_t vocab)
@@ -174,12 +220,12 @@ static enum rc check_probs(const struct sup_asked *a, const Ipc__Delta *d, uint3
         const Ipc__TokenProb *p = d->probs[i];
 
         if (p->token >= vocab || !isfinite(p->logprob))
-            return bad(err, "Delta: a token or its logprob is out of range");
+            return sup_bad(err, "Delta: a token or its logprob is out of range");
         if (p->n_top > a->top_logprobs || p->n_top > TOP_MAX)
-            return bad(err, "Delta: more alternatives than were asked for");
+            return sup_bad(err, "Delta: more alternatives than were asked for");
         for (size_t k = 0; k < p->n_top; k++)
             if (p->top[k]->token >= vocab || !isfinite(p->top[k]->logprob))
-                return bad(err, "Delta: an alternative is out of range");
+                return sup_bad(err, "Delta: an alternative is out of range");
     }
     return RC_OK;
 }
@@ -199,14 +245,14 @@ static uint64_t answer_bytes_max(const struct sup_asked *a, const Ipc__Loaded *m
 static enum rc check_call(const struct sup_asked *a, const Ipc__CallPart *c, struct rc_err *err)
 {
     if (!a->tools)
-        return bad(err, "Delta: a tool was called, none was given");
+        return sup_bad(err, "Delta: a tool was called, none was given");
     if (c->index >= CALLS_MAX || c->name.len > NAME_MAX_BYTES ||
         !ipc_utf8_valid(c->name.data, c->name.len))
-        return bad(err, "Delta: a call's number or name is out of range");
+        return sup_bad(err, "Delta: a call's number or name is out of range");
     if (c->arguments.len > DELTA_TEXT_MAX || !ipc_utf8_valid(c->arguments.data, c->arguments.len))
-        return bad(err, "Delta: a call's arguments are too long or not UTF-8");
+        return sup_bad(err, "Delta: a call's arguments are too long or not UTF-8");
     if (c->broken && !(c->ended && a->stream))
-        return bad(err, "Delta: a call that is none, and it was not sent in pieces");
+        return sup_bad(err, "Delta: a call that is none, and it was not sent in pieces");
     return RC_OK;
 }
 
@@ -223,30 +269,30 @@ static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__
     if (d->finish > 3 || (d->finish == 3 && !a->tools))
         return rc_fail(err, RC_FORMAT, "Delta: finish %u", d->finish);
     if (!ipc_utf8_valid(d->text.data, d->text.len))
-        return bad(err, "Delta: text is not UTF-8");
+        return sup_bad(err, "Delta: text is not UTF-8");
     if (!ipc_utf8_valid(d->reasoning.data, d->reasoning.len))
-        return bad(err, "Delta: reasoning is not UTF-8");
+        return sup_bad(err, "Delta: reasoning is not UTF-8");
     if ((d->reasoning.len || d->reasoning_tokens) && !(model && model->can_think))
-        return bad(err, "Delta: a model that does not think has a thought");
+        return sup_bad(err, "Delta: a model that does not think has a thought");
     if (d->reasoning_tokens > a->max_tokens)
-        return bad(err, "Delta: more tokens of thought than were asked for");
+        return sup_bad(err, "Delta: more tokens of thought than were asked for");
     if (d->call && (rc = check_call(a, d->call, err)) != RC_OK)
         return rc;
     if (!tokens_ok(d->tokens, d->n_tokens, vocab))
-        return bad(err, "Delta: a token is outside the vocabulary");
+        return sup_bad(err, "Delta: a token is outside the vocabulary");
     if (d->is_prompt && !a->echo)
-        return bad(err, "Delta: the prompt was not asked for");
+        return sup_bad(err, "Delta: the prompt was not asked for");
     a->answer_bytes += protobuf_c_message_get_packed_size(&d->base);
     if (a->answer_bytes > answer_bytes_max(a, model))
-        return bad(err, "Delta: the answer is larger than it can be");
+        return sup_bad(err, "Delta: the answer is larger than it can be");
     if (!d->is_prompt) {
         /* also when tokens are not told: one delta is at least one step */
         if (++a->n_deltas > (uint64_t)a->n * (a->max_tokens + DELTAS_SLACK) ||
             d->text.len > DELTA_TEXT_MAX || d->reasoning.len > DELTA_TEXT_MAX)
-            return bad(err, "Delta: more text than was asked for");
+            return sup_bad(err, "Delta: more text than was asked for");
         a->n_tokens += d->n_tokens > d->n_probs ? d->n_tokens : d->n_probs;
         if (a->n_tokens > (uint64_t)a->n * a->max_tokens)
-            return bad(err, "Delta: more tokens than were asked for");
+            return sup_bad(err, "Delta: more tokens than were asked for");
     }
     if (d->finish && a->finished)
         a->finished[d->index / 64] |= 1ull << (d->index % 64);
@@ -259,77 +305,18 @@ static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const I
     uint32_t vocab = model ? model->vocab_size : 0;
 
     if (d->n_prompt_token_ids > (model ? model->ctx_tokens : 0))
-        return bad(err, "Done: more prompt tokens than the model takes");
+        return sup_bad(err, "Done: more prompt tokens than the model takes");
     if (d->prompt_tokens > (model ? model->ctx_tokens : 0))
-        return bad(err, "Done: more tokens in the prompt than the model takes");
+        return sup_bad(err, "Done: more tokens in the prompt than the model takes");
     if (d->cached_tokens > d->prompt_tokens)
-        return bad(err, "Done: more cached tokens than prompt tokens");
+        return sup_bad(err, "Done: more cached tokens than prompt tokens");
     if (d->accepted_drafts > d->completion_tokens)
-        return bad(err, "Done: more accepted drafts than tokens");
+        return sup_bad(err, "Done: more accepted drafts than tokens");
     for (uint32_t i = 0; a->finished && i < a->n; i++)
         if (!(a->finished[i / 64] >> (i % 64) & 1))
             return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);
     if (!tokens_ok(d->prompt_token_ids, d->n_prompt_token_ids, vocab))
-        return bad(err, "Done: a token is outside the vocabulary");
-    return RC_OK;
-}
-
-/* Finite means: exponent bits not all ones. On integers, so that the loop is one
- * the compiler vectorizes and no alignment is assumed. */
-static bool floats_finite(const uint8_t *p, size_t n)
-{
-    uint32_t bad_bits = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint32_t w;
-
-        memcpy(&w, p + i * 4, 4);
-        bad_bits |= (w & 0x7F800000u) == 0x7F800000u;
-    }
-    return !bad_bits;
-}
-
-/* Where an input may fail, as clients are told. */
-static bool stage_ok(const char *s)
-{
-    static const char *const stages[] = {"",
-                                         "image_decode",
-                                         "audio_decode",
-                                         "text_inference",
-                                         "image_inference",
-                                         "audio_inference",
-                                         "model_admission",
-                                         "inference"};
-
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
-        if (strcmp(s, stages[i]) == 0)
-            return true;
-    return false;
-}
-
-static enum rc check_vectors(const struct sup_asked *a, const Ipc__Vectors *v, struct rc_err *err)
-{
-    if (v->n != a->n)
-        return rc_fail(err, RC_FORMAT, "Vectors: %u rows for %u inputs", v->n, a->n);
-    if (v->dim > DIM_MAX || (v->dim == 0 && v->n_errors < v->n))
-        return rc_fail(err, RC_FORMAT, "Vectors: dim %u", v->dim);
-    if ((uint64_t)v->n * v->dim * 4 != v->data.len)
-        return rc_fail(err, RC_FORMAT, "Vectors: %zu bytes for %u x %u", v->data.len, v->n, v->dim);
-    if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n) ||
-        (v->n_n_media_tokens && v->n_n_media_tokens != v->n))
-        return bad(err, "Vectors: a per-input list has another length");
-    if (v->n_errors > v->n)
-        return bad(err, "Vectors: more errors than inputs");
-    for (size_t i = 0; i < v->n_errors; i++)
-        if (v->errors[i]->index >= v->n || !v->errors[i]->error)
-            return bad(err, "Vectors: an error names no input");
-    for (size_t i = 0; i < v->n_errors; i++)
-        if (!stage_ok(v->errors[i]->stage))
-            return bad(err, "Vectors: an error of no known stage");
-    if (!identity_ok(v->model_identity))
-        return bad(err, "Vectors: an identity of other than 64 hexadecimal digits");
-    if (!floats_finite(v->data.data, v->data.len / 4))
-        return bad(err, "Vectors: a value is not finite");
+        return sup_bad(err, "Done: a token is outside the vocabulary");
     return RC_OK;
 }
 
@@ -348,9 +335,9 @@ static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bo
                        v->n_similarities, n_choices);
     for (size_t i = 0; i < v->n_similarities; i++)
         if (!within(v->similarities[i], -1, 1))
-            return bad(err, "Decided: a similarity is outside -1 to 1");
+            return sup_bad(err, "Decided: a similarity is outside -1 to 1");
     if (!within(v->margin, 0, 2))
-        return bad(err, "Decided: a margin is outside 0 to 2");
+        return sup_bad(err, "Decided: a margin is outside 0 to 2");
     if (v->status < 1 || v->status > 3 || (v->status == 2 && !multi) ||
         (v->reason != 0) != abstained || v->reason > 3 || (multi && abstained && v->reason != 3))
         return rc_fail(err, RC_FORMAT, "Decided: status %u for reason %u", v->status, v->reason);
@@ -359,7 +346,7 @@ static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bo
                        v->status);
     for (size_t i = 0; i < v->n_chosen; i++)
         if (v->chosen[i] >= n_choices || (i > 0 && v->chosen[i] <= v->chosen[i - 1]))
-            return bad(err, "Decided: a choice is out of range or order");
+            return sup_bad(err, "Decided: a choice is out of range or order");
     return RC_OK;
 }
 
@@ -371,24 +358,24 @@ static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d,
     if (d->n_questions != a->n_questions || d->n_answers != (size_t)a->n * a->n_questions)
         return rc_fail(err, RC_FORMAT, "Decided: %zu answers to %zu questions, asked were %u of %u",
                        d->n_answers, d->n_questions, a->n, a->n_questions);
-    if (!identity_ok(d->model_identity) ||
+    if (!sup_identity_ok(d->model_identity) ||
         (strcmp(d->task_type, "CLUSTERING") != 0 && strcmp(d->task_type, "CLASSIFICATION") != 0))
-        return bad(err, "Decided: the model's identity or the task type is none");
+        return sup_bad(err, "Decided: the model's identity or the task type is none");
     if (model && strcmp(d->model_identity, model->model_identity) != 0)
-        return bad(err, "Decided: another identity than the model was loaded with");
-    if (d->dimensions == 0 || d->dimensions > DIM_MAX ||
+        return sup_bad(err, "Decided: another identity than the model was loaded with");
+    if (d->dimensions == 0 || d->dimensions > SUP_DIM_MAX ||
         (a->dimensions && d->dimensions != a->dimensions))
         return rc_fail(err, RC_FORMAT, "Decided: dimensions %u", d->dimensions);
     for (uint32_t i = 0; i < a->n_questions; i++) {
         const Ipc__DecidedQuestion *q = d->questions[i];
 
-        if (!q->prototype_set_hash[0] || !identity_ok(q->prototype_set_hash))
-            return bad(err, "Decided: a hash of prototypes is none");
+        if (!q->prototype_set_hash[0] || !sup_identity_ok(q->prototype_set_hash))
+            return sup_bad(err, "Decided: a hash of prototypes is none");
         if (q->n_thresholds != (a->multi[i] ? a->n_choices[i] : 0))
-            return bad(err, "Decided: thresholds are missing or too many");
+            return sup_bad(err, "Decided: thresholds are missing or too many");
         for (size_t k = 0; k < q->n_thresholds; k++)
             if (!within(q->thresholds[k], -1, 1))
-                return bad(err, "Decided: a threshold is outside -1 to 1");
+                return sup_bad(err, "Decided: a threshold is outside -1 to 1");
     }
     for (size_t i = 0; i < d->n_answers && rc == RC_OK; i++)
         rc = check_verdict(d->answers[i], a->n_choices[i % a->n_questions],
@@ -399,13 +386,13 @@ static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d,
 static enum rc check_tokens(const Ipc__Tokens *t, uint32_t vocab, struct rc_err *err)
 {
     if (!tokens_ok(t->ids, t->n_ids, vocab))
-        return bad(err, "Tokens: a token is outside the vocabulary");
+        return sup_bad(err, "Tokens: a token is outside the vocabulary");
     if ((t->n_pieces && t->n_pieces != t->n_ids) ||
         (t->n_offsets && t->n_offsets / 2 != t->n_ids) || t->n_offsets % 2)
-        return bad(err, "Tokens: the lists have different lengths");
+        return sup_bad(err, "Tokens: the lists have different lengths");
     for (size_t i = 0; i + 1 < t->n_offsets; i += 2)
         if (t->offsets[i] > t->offsets[i + 1])
-            return bad(err, "Tokens: an offset ends before it begins");
+            return sup_bad(err, "Tokens: an offset ends before it begins");
     return RC_OK;
 }
 
@@ -416,6 +403,9 @@ static const struct {
     {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DELTA, false},
     {IPC__FRAME__BODY_GENERATE, IPC__FRAME__BODY_DONE, true},
     {IPC__FRAME__BODY_EMBED, IPC__FRAME__BODY_VECTORS, true},
+    {IPC__FRAME__BODY_RERANK, IPC__FRAME__BODY_SCORES, true},
+    {IPC__FRAME__BODY_EXTRACT, IPC__FRAME__BODY_EXTRACTED, true},
+    {IPC__FRAME__BODY_CHUNK, IPC__FRAME__BODY_CHUNKS, true},
     {IPC__FRAME__BODY_DECIDE, IPC__FRAME__BODY_DECIDED, true},
     {IPC__FRAME__BODY_TOKENIZE, IPC__FRAME__BODY_TOKENS, true},
     {IPC__FRAME__BODY_DETOKENIZE, IPC__FRAME__BODY_TEXT, true},
@@ -441,7 +431,13 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         case IPC__FRAME__BODY_DONE:
             return check_done(a, f->done, model, err);
         case IPC__FRAME__BODY_VECTORS:
-            return check_vectors(a, f->vectors, err);
+            return sup_check_vectors(a, f->vectors, model, err);
+        case IPC__FRAME__BODY_SCORES:
+            return sup_check_scores(a, f->scores, model, err);
+        case IPC__FRAME__BODY_EXTRACTED:
+            return sup_check_extracted(a, f->extracted, err);
+        case IPC__FRAME__BODY_CHUNKS:
+            return sup_check_chunks(a, f->chunks, err);
         case IPC__FRAME__BODY_DECIDED:
             return check_decided(a, f->decided, model, err);
         case IPC__FRAME__BODY_TOKENS:
@@ -449,9 +445,10 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         case IPC__FRAME__BODY_TEXT:
             return ipc_utf8_valid(f->text->text.data, f->text->text.len)
                        ? RC_OK
-                       : bad(err, "Text: not UTF-8");
+                       : sup_bad(err, "Text: not UTF-8");
         default:
-            return f->echoed->data.len == a->n_bytes ? RC_OK : bad(err, "Echoed: another length");
+            return f->echoed->data.len == a->n_bytes ? RC_OK
+                                                     : sup_bad(err, "Echoed: another length");
         }
     }
     return rc_fail(err, RC_STATE, "answer %d to task kind %d", (int)f->body_case, (int)a->kind);

@@ -31,10 +31,10 @@ enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct
 /* What a task asked, to judge its answers by. */
 struct sup_asked {
     Ipc__Frame__BodyCase kind;
-    uint32_t n;          /* choices or inputs */
-    uint64_t max_tokens; /* per choice, Generate */
+    uint32_t n;          /* choices, inputs, documents, or most pieces */
+    uint64_t max_tokens; /* per choice, Generate; of a piece, Chunk */
     uint32_t top_logprobs;
-    size_t n_bytes;     /* Echo: length of the data */
+    size_t n_bytes;     /* Echo: length of the data; Chunk: code points of the text */
     uint64_t *finished; /* bit per choice, (n + 63) / 64 words; updated */
     uint64_t n_tokens;  /* seen so far, over all choices; updated */
     uint64_t n_deltas;
@@ -45,12 +45,19 @@ struct sup_asked {
     uint32_t n_questions, dimensions;
     uint8_t n_choices[IPC_DECIDE_QUESTIONS];
     bool multi[IPC_DECIDE_QUESTIONS];
+    unsigned outputs; /* Embed */
+    /* Extract: the request without its texts, packed; and how many units (code points or bytes,
+     * as it asked) each text has */
+    uint8_t *shape;
+    size_t n_shape;
+    uint32_t *n_units;
 };
 
-/* All but `finished`, which the caller allocates (zeroed) for a Generate. */
-void sup_asked_from(struct sup_asked *a, const Ipc__Frame *request);
+/* All but `finished`, which the caller allocates (zeroed) for a Generate. False: no memory. */
+bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *request);
+void sup_asked_deinit(struct sup_asked *a);
 
-/* An answer (Delta, Done, Vectors, Tokens, Text, Echoed, Error of a task). *out_last:
+/* An answer (Delta, Done, Vectors, Scores, ..., Error of a task). *out_last:
  * it ends the task. Errors: RC_STATE wrong kind, RC_FORMAT. */
 enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Loaded *model,
                          bool *out_last, struct rc_err *err);

@@ -86,7 +86,7 @@ static void ticket_free(struct sup_ticket *t)
     }
     t->slot->refs--;
     free(t->packed);
-    free(t->asked.finished);
+    sup_asked_deinit(&t->asked);
     free(t->end_err);
     free(t);
 }
@@ -151,6 +151,16 @@ static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
     case IPC__FRAME__BODY_VECTORS:
         for (size_t i = 0; i < f->vectors->n_n_tokens; i++)
             n += f->vectors->n_tokens[i];
+        sup_series_add(s->m_embed, (double)n);
+        break;
+    case IPC__FRAME__BODY_SCORES:
+        for (size_t i = 0; i < f->scores->n_n_tokens; i++)
+            n += f->scores->n_tokens[i];
+        sup_series_add(s->m_embed, (double)(n + f->scores->query_tokens));
+        break;
+    case IPC__FRAME__BODY_EXTRACTED:
+        for (size_t i = 0; i < f->extracted->n_items; i++)
+            n += f->extracted->items[i]->n_tokens;
         sup_series_add(s->m_embed, (double)n);
         break;
     case IPC__FRAME__BODY_DECIDED:
@@ -552,7 +562,8 @@ static enum rc pack(struct sup_ticket *t, const struct sup_task *task, struct rc
         return rc_fail(err, RC_NOMEM, "no memory for a request of %zu bytes", n);
     t->n_packed = n;
     ipc__frame__pack(task->frame, t->packed);
-    sup_asked_from(&t->asked, task->frame);
+    if (!sup_asked_from(&t->asked, task->frame))
+        return rc_fail(err, RC_NOMEM, "no memory for a request");
     if (t->asked.kind == IPC__FRAME__BODY_GENERATE &&
         !(t->asked.finished = calloc((t->asked.n + 63) / 64, sizeof(uint64_t))))
         return rc_fail(err, RC_NOMEM, "no memory for a request");

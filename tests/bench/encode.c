@@ -2,12 +2,13 @@
  * (target bench-encode; no test).
  *
  *   bench-encode FOLDER THREADS RUNS tokens N       made-up ids
+ *   bench-encode FOLDER THREADS RUNS seqs N COUNT   COUNT sequences of N of them
  *   bench-encode FOLDER THREADS RUNS image W H      a made-up picture, its marks around it
  *   bench-encode FOLDER THREADS RUNS sound SAMPLES  a made-up sound
  *
  * Prints JSON: medians of the wall clock and of the process's CPU time (one thread on a busy
  * machine: read that), every run, bytes of weights and workspace. Media are resized and cut to
- * patches before the clock starts. tests/bench/eg2.py compares with PyTorch.
+ * patches before the clock starts. tests/bench/eg2.py and encoder6.py compare with peers.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -20,6 +21,7 @@
 #include "mdl.h"
 
 #define MAX_RUNS 1000
+#define MAX_SEQS 256
 
 struct input {
     struct mdl_ids ids;
@@ -114,6 +116,15 @@ static void print_runs(const char *name, const double *x, int n)
     printf("], ");
 }
 
+/* So that a peer's numbers can be told to be the same. */
+static void print_values(const char *name, const float *x, uint32_t n)
+{
+    printf("\"%s\": [", name);
+    for (uint32_t i = 0; i < n; i++)
+        printf("%s%.6f", i ? ", " : "", (double)x[i]);
+    printf("], ");
+}
+
 int main(int argc, char **argv)
 {
     static double wall[MAX_RUNS], cpu[MAX_RUNS];
@@ -123,7 +134,7 @@ int main(int argc, char **argv)
     struct be_stats st;
     struct mdl *m = NULL;
     struct input in = {0};
-    uint32_t offsets[2] = {0};
+    uint32_t offsets[MAX_SEQS + 1] = {0}, n_seqs = 1;
     float *out;
     int runs, fd;
 
@@ -132,6 +143,14 @@ int main(int argc, char **argv)
         return 2;
     }
     bo.n_threads = (unsigned)atoi(argv[2]);
+    if (strcmp(argv[4], "seqs") == 0 && argc > 6) {
+        n_seqs = (uint32_t)atoi(argv[6]);
+        if (n_seqs < 1 || n_seqs > MAX_SEQS || atoi(argv[5]) < 1 || atoi(argv[5]) > 1 << 14) {
+            fprintf(stderr, "bench-encode: 1 to %d sequences of 1 to 16384 tokens\n", MAX_SEQS);
+            return 2;
+        }
+        mo.batch_tokens = n_seqs * (uint32_t)atoi(argv[5]);
+    }
     fd = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     check(be_ctx_new(&be, &bo, &err));
     check(mdl_open(&m, fd, be, &mo, &err));
@@ -140,14 +159,19 @@ int main(int argc, char **argv)
     else if (strcmp(argv[4], "sound") == 0)
         as_input(m, made_up_sound(m, (size_t)atol(argv[5])), &in);
     else
-        made_up_tokens(m, (uint32_t)atoi(argv[5]), &in);
-    offsets[1] = (uint32_t)in.ids.n;
-    out = malloc(mdl_info_get(m)->embed_dim * sizeof(float));
+        made_up_tokens(m, n_seqs * (uint32_t)atoi(argv[5]), &in);
+    for (uint32_t s = 1; s <= n_seqs; s++)
+        offsets[s] = (uint32_t)in.ids.n / n_seqs * s;
+    out = malloc((size_t)n_seqs * mdl_encode_dim(m) * sizeof(float));
+    if (!out || !in.ids.ids) {
+        fprintf(stderr, "bench-encode: no memory\n");
+        return 1;
+    }
     be_ctx_seal(be);
     for (int r = -1; r < runs; r++) { /* the first warms up */
         double w = now(CLOCK_MONOTONIC), c = now(CLOCK_PROCESS_CPUTIME_ID);
 
-        check(mdl_encode_with(m, 1, in.ids.ids, offsets, &in.media, in.n_media, out, &err));
+        check(mdl_encode_with(m, n_seqs, in.ids.ids, offsets, &in.media, in.n_media, out, &err));
         if (r < 0)
             continue;
         wall[r] = now(CLOCK_MONOTONIC) - w;
@@ -157,10 +181,11 @@ int main(int argc, char **argv)
     printf("{");
     print_runs("ms_runs", wall, runs);
     print_runs("cpu_ms_runs", cpu, runs);
+    print_values("first", out, mdl_encode_dim(m) < 4 ? mdl_encode_dim(m) : 4);
     printf("\"ms\": %.2f, \"cpu_ms\": %.2f, \"tokens\": %u, \"threads\": %u, \"kernels\": \"%s\", "
            "\"weight_bytes\": %llu, \"workspace_bytes\": %llu, \"media_bytes\": %llu, "
            "\"hot_allocs\": %llu}\n",
-           median(wall, runs), median(cpu, runs), offsets[1], st.n_threads, st.kernels,
+           median(wall, runs), median(cpu, runs), offsets[n_seqs], st.n_threads, st.kernels,
            (unsigned long long)st.weight_bytes, (unsigned long long)st.workspace_bytes,
            in.n_media ? (unsigned long long)mdl_media_bytes(in.media.media) : 0ull,
            (unsigned long long)st.hot_allocs);

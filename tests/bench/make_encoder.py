@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""make_encoder.py - writes an encoder folder (safetensors) of a real model's geometry with random weights.
+"""make_encoder.py - writes a folder (safetensors) with an encoder of a real model's geometry and random weights.
 
     make_encoder.py OUT_DIR [--size tiny|minilm|bge-m3|deberta-v3-base] [--dtype F16|F32] [--seed N]
 
 bge-m3 is BGE-M3's transformer (24 layers, 1024 wide, 16 heads) as plain BERT with a small vocabulary: the table's size does not
-change an encoder's speed. deberta-*: DeBERTa-v2 with that family's relative positions. Needs numpy. torch_encoder.py reads the same folder.
+change an encoder's speed. deberta-v3-base is a cross-encoder of that geometry, likewise. Needs numpy. torch_encoder.py reads the same folder.
 """
 import argparse
 import json
@@ -19,26 +19,42 @@ SIZES = {  # layers, d_model, heads, d_ff, vocabulary, positions
     "tiny": (2, 64, 4, 128, 1000, 512),
     "minilm": (6, 384, 12, 1536, 1000, 512),
     "bge-m3": (24, 1024, 16, 4096, 1000, 8192),
-    "deberta-tiny": (2, 128, 2, 256, 1000, 512),
     "deberta-v3-base": (12, 768, 12, 3072, 1000, 512),
 }
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
+BUCKETS = 256  # of deberta
+
+
+def deberta_tensors(size):
+    layers, d, _, ff, vocab, _ = SIZES[size]
+    out = [("deberta.embeddings.word_embeddings.weight", (vocab, d)), ("deberta.encoder.rel_embeddings.weight", (2 * BUCKETS, d))]
+    norms = ["deberta.embeddings.LayerNorm", "deberta.encoder.LayerNorm"]
+    dense = [("pooler.dense", d, d), ("classifier", 1, d)]
+    for i in range(layers):
+        p = f"deberta.encoder.layer.{i}."
+        dense += [(p + "attention.self." + n, d, d) for n in ("query_proj", "key_proj", "value_proj")]
+        dense += [(p + "attention.output.dense", d, d), (p + "intermediate.dense", ff, d), (p + "output.dense", d, ff)]
+        norms += [p + "attention.output.LayerNorm", p + "output.LayerNorm"]
+    for n in norms:
+        out += [(n + ".weight", (d,)), (n + ".bias", (d,))]
+    for n, rows, cols in dense:
+        out += [(n + ".weight", (rows, cols)), (n + ".bias", (rows,))]
+    return out
+
+
 def tensors(size):
+    if size.startswith("deberta"):
+        return deberta_tensors(size)
     layers, d, _, ff, vocab, positions = SIZES[size]
-    deberta = size.startswith("deberta")
-    out = [("embeddings.word_embeddings.weight", (vocab, d)), ("embeddings.LayerNorm.weight", (d,)),
+    out = [("embeddings.word_embeddings.weight", (vocab, d)), ("embeddings.position_embeddings.weight", (positions, d)),
+           ("embeddings.token_type_embeddings.weight", (2, d)), ("embeddings.LayerNorm.weight", (d,)),
            ("embeddings.LayerNorm.bias", (d,))]
-    if deberta:
-        out += [("encoder.rel_embeddings.weight", (512, d)), ("encoder.LayerNorm.weight", (d,)), ("encoder.LayerNorm.bias", (d,))]
-    else:
-        out += [("embeddings.position_embeddings.weight", (positions, d)), ("embeddings.token_type_embeddings.weight", (2, d))]
-    q, k, v = ("query_proj", "key_proj", "value_proj") if deberta else ("query", "key", "value")
     for i in range(layers):
         p = f"encoder.layer.{i}."
-        for name, rows, cols in (("attention.self." + q, d, d), ("attention.self." + k, d, d),
-                                 ("attention.self." + v, d, d), ("attention.output.dense", d, d),
+        for name, rows, cols in (("attention.self.query", d, d), ("attention.self.key", d, d),
+                                 ("attention.self.value", d, d), ("attention.output.dense", d, d),
                                  ("intermediate.dense", ff, d), ("output.dense", d, ff)):
             out += [(p + name + ".weight", (rows, cols)), (p + name + ".bias", (rows,))]
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
@@ -50,7 +66,7 @@ def values(rng, name, shape):
     n = int(np.prod(shape))
     if name.endswith("LayerNorm.weight"):
         return np.ones(n, np.float32)
-    scale = 0.02 if len(shape) == 1 or name.startswith("embeddings") else shape[1] ** -0.5
+    scale = 0.02 if len(shape) == 1 or "embeddings" in name else shape[1] ** -0.5
     return rng.standard_normal(n, np.float32) * np.float32(scale)
 
 
@@ -76,14 +92,8 @@ def side_files(folder, size):
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                   "max_input_chars_per_word": 100, "vocab": {w: i for i, w in enumerate(words)}}}
-    deberta = {"architectures": ["DebertaV2Model"], "model_type": "deberta-v2", "hidden_act": "gelu", "hidden_size": d,
-               "intermediate_size": ff, "layer_norm_eps": 1e-7, "max_position_embeddings": positions,
-               "max_relative_positions": -1, "norm_rel_ebd": "layer_norm", "num_attention_heads": heads,
-               "num_hidden_layers": layers, "pad_token_id": 0, "pos_att_type": "p2c|c2p", "position_biased_input": False,
-               "position_buckets": 256, "relative_attention": True, "share_att_key": True, "type_vocab_size": 0,
-               "vocab_size": vocab}
     files = {
-        "config.json": deberta if size.startswith("deberta") else {"architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": d,
+        "config.json": {"architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "hidden_size": d,
                         "intermediate_size": ff, "layer_norm_eps": 1e-5, "max_position_embeddings": positions,
                         "num_attention_heads": heads, "num_hidden_layers": layers, "pad_token_id": 0,
                         "type_vocab_size": 2, "vocab_size": vocab},
@@ -97,6 +107,12 @@ def side_files(folder, size):
                                   **{k: w for k, w in zip(("pad_token", "unk_token", "cls_token", "sep_token",
                                                            "mask_token"), SPECIAL)}},
         "tokenizer.json": tokenizer}
+    if size.startswith("deberta"):
+        files["config.json"].update(
+            architectures=["DebertaV2ForSequenceClassification"], model_type="deberta-v2", layer_norm_eps=1e-7, type_vocab_size=0,
+            position_biased_input=False, relative_attention=True, position_buckets=BUCKETS, max_relative_positions=-1,
+            norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p", pooler_hidden_act="gelu",
+            pooler_hidden_size=d, pooler_dropout=0, num_labels=1, id2label={"0": "LABEL_0"})
     os.makedirs(os.path.join(folder, "1_Pooling"), exist_ok=True)
     for name, what in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:

@@ -9,11 +9,26 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char *const routes[] = {
-    "/v1/chat/completions", "/v1/completions",   "/v1/embeddings",       "/ai/v1/embed",
-    "/ai/v1/tokenize",      "/ai/v1/detokenize", "/ai/v1/models/load",   "/ai/v1/generate",
-    "/ai/v1/echo",          "/ai/v1/embeddings", "/ai/v1/models/unload", "/ai/v1/completions",
-    "/v1/responses",        "/ai/v1/decisions"};
+static const char *const routes[] = {"/v1/chat/completions",
+                                     "/v1/completions",
+                                     "/v1/embeddings",
+                                     "/ai/v1/embed",
+                                     "/ai/v1/tokenize",
+                                     "/ai/v1/detokenize",
+                                     "/ai/v1/models/load",
+                                     "/ai/v1/generate",
+                                     "/ai/v1/echo",
+                                     "/ai/v1/embeddings",
+                                     "/ai/v1/models/unload",
+                                     "/ai/v1/completions",
+                                     "/v1/responses",
+                                     "/ai/v1/decisions",
+                                     "/ai/v1/rerank",
+                                     "/v2/rerank",
+                                     "/rerank",
+                                     "/ai/v1/extract",
+                                     "/ai/v1/chunk",
+                                     "/ai/v1/rerank_multimodal"};
 
 static void check_json(const char *p, size_t n)
 {
@@ -124,6 +139,83 @@ static void play_decide(unsigned i, const uint8_t *data, size_t n)
     fake_end(i, NULL, 0);
 }
 
+static void play_scores(unsigned i)
+{
+    static float scores[64];
+    Ipc__Scores w = IPC__SCORES__INIT;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+
+    w.scores = w.dense = scores;
+    w.n_scores = w.n_dense = fake_ticket(i)->frame->rerank->n_documents;
+    fr.body_case = IPC__FRAME__BODY_SCORES;
+    fr.scores = &w;
+    fake_play(i, &fr);
+    fake_end(i, NULL, 0);
+}
+
+/* Of everything that was asked for, the first, at places that the data says. */
+static void play_extract(unsigned i, const uint8_t *data, size_t n)
+{
+    const Ipc__Extract *q = fake_ticket(i)->frame->extract;
+    Ipc__ExtractSpan span[2] = {IPC__EXTRACT_SPAN__INIT, IPC__EXTRACT_SPAN__INIT}, *ps = span;
+    Ipc__ExtractedEntity e = IPC__EXTRACTED_ENTITY__INIT, *pe = &e;
+    Ipc__ExtractedRelation r = IPC__EXTRACTED_RELATION__INIT, *pr = &r;
+    Ipc__ExtractedClass c = IPC__EXTRACTED_CLASS__INIT, *pc = &c;
+    Ipc__ExtractedValue v = IPC__EXTRACTED_VALUE__INIT, *pv = &v;
+    Ipc__ExtractedRecord d = IPC__EXTRACTED_RECORD__INIT, *pd = &d;
+    Ipc__ExtractedItem item[64], *items[64];
+    Ipc__Extracted w = IPC__EXTRACTED__INIT;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+
+    for (int k = 0; k < 2; k++) {
+        span[k].has_place = n & 1;
+        span[k].end = data[k % n];
+        span[k].text.data = (uint8_t *)(uintptr_t)data;
+        span[k].text.len = n < 9 ? n : 9;
+    }
+    e.span = r.head = &span[0];
+    r.tail = &span[1];
+    v.spans = &ps;
+    v.n_spans = 1;
+    d.values = &pv;
+    d.n_values = 1;
+    for (size_t k = 0; k < q->n_inputs; k++) {
+        const Ipc__ExtractSchema *s = q->schemas[q->schema_of[k]];
+
+        ipc__extracted_item__init(&item[k]);
+        items[k] = &item[k];
+        item[k].entities = &pe;
+        item[k].relations = &pr;
+        item[k].classes = &pc;
+        item[k].records = &pd;
+        item[k].n_entities = s->n_entities > 0;
+        item[k].n_relations = s->n_relations > 0;
+        item[k].n_classes = s->n_classes > 0;
+        item[k].n_records = s->n_records > 0;
+    }
+    w.items = items;
+    w.n_items = q->n_inputs;
+    fr.body_case = IPC__FRAME__BODY_EXTRACTED;
+    fr.extracted = &w;
+    fake_play(i, &fr);
+    fake_end(i, NULL, 0);
+}
+
+static void play_chunks(unsigned i, size_t n)
+{
+    Ipc__ChunkPiece p = IPC__CHUNK_PIECE__INIT, *pp = &p;
+    Ipc__Chunks w = IPC__CHUNKS__INIT;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+
+    p.end = 1 + n % 4; /* beyond some texts */
+    w.pieces = &pp;
+    w.n_pieces = 1;
+    fr.body_case = IPC__FRAME__BODY_CHUNKS;
+    fr.chunks = &w;
+    fake_play(i, &fr);
+    fake_end(i, NULL, 0);
+}
+
 static void play(unsigned i, const uint8_t *data, size_t n)
 {
     const Ipc__Frame *task = fake_ticket(i)->frame;
@@ -149,6 +241,15 @@ static void play(unsigned i, const uint8_t *data, size_t n)
         break;
     case IPC__FRAME__BODY_DECIDE:
         play_decide(i, data, n);
+        return;
+    case IPC__FRAME__BODY_RERANK:
+        play_scores(i);
+        return;
+    case IPC__FRAME__BODY_EXTRACT:
+        play_extract(i, data, n);
+        return;
+    case IPC__FRAME__BODY_CHUNK:
+        play_chunks(i, n);
         return;
     case IPC__FRAME__BODY_TOKENIZE:
         tok.ids = ids;
@@ -184,7 +285,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         fake_setup();
         T.conf.max_embed_inputs = 64;
         T.conf.max_queue = 64;
-        T.gemma.can_embed = T.gemma.can_generate = true;
+        T.gemma.can_embed = T.gemma.can_generate = T.gemma.can_extract = true;
         T.gemma.can_call_tools = T.gemma.can_think = true;
         T.gemma.can_embed_image = T.gemma.can_embed_sound = T.gemma.can_embed_groups = true;
         ready = true;

@@ -24,6 +24,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < ids.n; i++)
             if (ids.ids[i] < 0 || (uint32_t)ids.ids[i] >= mdl_tok_vocab(t))
                 abort();
+        ids.n = 0;
+        if (mdl_tok_encode_pair(t, text, 20, text + 20, sizeof(text) - 21, &flags, k & 1, NULL,
+                                &ids, NULL) == RC_OK &&
+            flags.max_tokens && ids.n > flags.max_tokens)
+            abort();
         mdl_ids_deinit(&ids);
     }
     mdl_tok_free(&t);

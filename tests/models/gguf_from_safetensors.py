@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a GGUF (v3) out of a Gemma 3 or 4 safetensors folder (a drafter's too). For tests; pure
-stdlib.
+"""Writes a GGUF (v3) out of a Gemma 3 or 4 safetensors folder (a drafter's too), or of one of BERT's
+kind (gguf_bert.py). For tests; pure stdlib.
 
     gguf_from_safetensors.py IN_DIR OUT.gguf [--type T] [--synthetic] [--dequant OUT2.gguf]
-                             [--drop NAME]
+                             [--drop NAME] [--tokenizer DIR] [--flat]
 
 --type      F32, F16, BF16 (default: as the checkpoint), Q4_0 .. Q6_K for every matrix whose row
             length allows it, or "mixed": another type for each matrix in turn.
@@ -11,6 +11,7 @@ stdlib.
             seed) in a shape that 256-value blocks divide.
 --dequant   also writes the F32 values that a reader of the quantized file computes with.
 --drop      leaves one tensor out.
+--tokenizer, --flat  BERT's kind: tokenizer.json from another folder; a dimension of 1 is dropped.
 
 Facts used: gemma.md 11.1 (names, keys, Gemma 3's norms stored as w + 1), 11.3 and 11.4 (Gemma 4
 and its drafter), engine.md 2.1-2.4 (file layout, block layouts, quantisers). Gemma 3's format has no key for query_pre_attn_scalar (readers
@@ -480,8 +481,13 @@ def main():
     ap.add_argument("--synthetic", action="store_true")
     ap.add_argument("--dequant")
     ap.add_argument("--drop")
+    ap.add_argument("--tokenizer")
+    ap.add_argument("--flat", action="store_true")
     a = ap.parse_args()
     outer = json.load(open(os.path.join(a.folder, "config.json")))
+    import gguf_bert  # it imports this file
+    if gguf_bert.is_ours(outer):
+        return gguf_bert.write(a, outer)
     config = outer.get("text_config", outer)
     gemma4 = is_gemma4(config)
     make = synthetic4 if gemma4 else synthetic

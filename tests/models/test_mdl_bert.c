@@ -217,16 +217,16 @@ static void what_is_not_done_is_refused_by_name(void **state)
     refused("config.json", "is_decoder", "true", RC_UNSUPPORTED, "decoder");
     refused("config.json", "architectures", "[\"BertForTokenClassification\"]", RC_UNSUPPORTED,
             "BertForTokenClassification");
-    refused("config.json", "architectures", "[\"BertForSequenceClassification\"]",
-            RC_WEIGHT_ABSENT, "classifier.weight");
+    refused("config.json", "architectures", "[\"BertForSequenceClassification\"]", RC_WEIGHT_ABSENT,
+            "classifier.weight");
     refused("config.json", "num_attention_heads", "5", RC_FORMAT, "5 heads");
     refused("config.json", "layer_norm_eps", "-1", RC_FORMAT, "layer_norm_eps");
     refused("config.json", "vocab_size", "1000", RC_FORMAT, "1000");
     refused("modules.json", NULL,
             "[{\"path\":\"\",\"type\":\"sentence_transformers.models.Transformer\"},"
             "{\"path\":\"1_Pooling\",\"type\":\"sentence_transformers.models.Pooling\"},"
-            "{\"path\":\"2_Dense\",\"type\":\"sentence_transformers.models.Dense\"}]",
-            RC_UNSUPPORTED, "Dense");
+            "{\"path\":\"2_WordWeights\",\"type\":\"sentence_transformers.models.WordWeights\"}]",
+            RC_UNSUPPORTED, "WordWeights");
     refused("modules.json", NULL, "{}", RC_FORMAT, "modules.json");
     refused("modules.json", NULL, "[]", RC_UNSUPPORTED, "Pooling");
     refused("1_Pooling/config.json", NULL, "{\"pooling_mode_mean_tokens\": false}", RC_FORMAT,

@@ -108,7 +108,7 @@ static void configs(void **s)
         {BERT_DIR, "max_position_embeddings", "129", RC_FORMAT, "position_embeddings"},
         {BERT_DIR, "type_vocab_size", "0", RC_FORMAT, "type_vocab_size"},
         {BERT_DIR, "layer_norm_eps", "0", RC_FORMAT, "layer_norm_eps"},
-        {BERT_DIR, "architectures", "[\"RobertaModel\"]", RC_UNSUPPORTED, "RobertaModel"},
+        {BERT_DIR, "architectures", "[\"T5EncoderModel\"]", RC_UNSUPPORTED, "T5EncoderModel"},
     };
     char dir[256], what[256];
     size_t i;

@@ -186,9 +186,12 @@ static void files_that_are_refused(void **state)
     struct mdl_tok *t;
     struct opts o = llama;
 
-    o.model = "bert";
+    o.model = "rwkv";
     assert_int_equal(make(&o, &t, &err), RC_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "'bert'"));
+    assert_non_null(strstr(err.msg, "'rwkv'"));
+    o.model = "bert"; /* <unk> is not BERT's, and no key names it */
+    assert_int_equal(make(&o, &t, &err), RC_FORMAT);
+    assert_non_null(strstr(err.msg, "no [UNK]"));
     o = llama;
     o.n_scores = N - 1;
     assert_int_equal(make(&o, &t, &err), RC_FORMAT);

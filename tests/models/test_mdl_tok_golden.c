@@ -6,6 +6,7 @@
 #include "mdl_tok.h"
 
 #include <jansson.h>
+#include <nettle/base64.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "mdl_build.h"
+#include "mdl_file.h"
 
 static json_t *load_json(const char *dir, const char *name, char **text, size_t *n)
 {
@@ -189,10 +193,10 @@ static void check_offsets(const char *what, const json_t *want, const struct mdl
 }
 
 /* Lists `tokenization` and `pairs` of an encoder's cases. */
-static void encode_with_offsets(const char *dir, bool special, size_t n_texts, size_t n_pairs)
+static void check_cases(struct mdl_tok *t, const char *dir, bool special, size_t n_texts,
+                        size_t n_pairs, bool pieces)
 {
     struct mdl_tok_flags f = {.parse_special = true, .add_special = special, .offsets = true};
-    struct mdl_tok *t = load_tok(dir);
     struct mdl_ids v = {0};
     struct rc_err err = RC_ERR_INIT;
     char *text;
@@ -205,7 +209,7 @@ static void encode_with_offsets(const char *dir, bool special, size_t n_texts, s
     {
         check_encode(t, json_object_get(e, "text"), f, json_object_get(e, "ids"), &v);
         check_offsets(dir, json_object_get(e, "offsets"), &v);
-        for (k = 0; k < v.n; k++) {
+        for (k = 0; pieces && k < v.n; k++) {
             const json_t *want = json_array_get(json_object_get(e, "tokens"), k);
             const char *p = mdl_tok_piece(t, v.ids[k], &n_piece);
             if (mdl_tok_is_special(t, v.ids[k]))
@@ -252,6 +256,149 @@ static void encode_with_offsets(const char *dir, bool special, size_t n_texts, s
     mdl_tok_free(&t);
 }
 
+static void encode_with_offsets(const char *dir, bool special, size_t n_texts, size_t n_pairs)
+{
+    check_cases(load_tok(dir), dir, special, n_texts, n_pairs, true);
+}
+
+/* ------------------------------------------------- the same tokenizers out of GGUF metadata */
+
+struct gguf_pieces {
+    const char *s[4096];
+    double score[4096];
+    uint32_t type[4096];
+    size_t n;
+};
+
+static void read_pieces(const json_t *root, struct gguf_pieces *g)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *e;
+    const char *s;
+    json_t *id;
+    size_t i;
+
+    memset(g, 0, sizeof(*g));
+    json_object_foreach((json_t *)vocab, s, id) g->s[json_integer_value(id)] = s;
+    json_array_foreach(vocab, i, e)
+    {
+        g->s[i] = json_string_value(json_array_get(e, 0));
+        g->score[i] = json_number_value(json_array_get(e, 1));
+    }
+    g->n = json_object_size(vocab) + json_array_size(vocab);
+    for (i = 0; i < g->n; i++)
+        g->type[i] = 1;
+    json_array_foreach(json_object_get(root, "added_tokens"), i, e)
+    {
+        s = json_string_value(json_object_get(e, "content"));
+        size_t at = (size_t)json_integer_value(json_object_get(e, "id"));
+        g->s[at] = s;
+        g->type[at] = strcmp(s, "<unk>") == 0 ? 2 : 3;
+        g->n = at >= g->n ? at + 1 : g->n;
+    }
+    assert_true(g->n < 4000);
+    g->s[g->n] = "[PAD1]"; /* filling, as converters write it */
+    g->score[g->n] = -10000;
+    g->type[g->n++] = 5;
+}
+
+/* "bert": ##x is written x, other pieces with U+2581 in front, [x] as it is. */
+static void put_piece(struct out *out, const char *s, bool bert)
+{
+    char buf[256];
+    size_t n = strlen(s);
+
+    if (bert && strncmp(s, "##", 2) == 0)
+        s += 2;
+    else if (bert && !(s[0] == '[' && s[n - 1] == ']' && n > 1)) {
+        snprintf(buf, sizeof(buf), "\xE2\x96\x81%s", s);
+        s = buf;
+    }
+    put_str(out, s);
+}
+
+static struct mdl_tok *gguf_tok(const char *dir, const char *model)
+{
+    static struct gguf_pieces g;
+    const bool bert = strcmp(model, "bert") == 0;
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_file *f = NULL;
+    struct mdl_tok *t = NULL;
+    struct out out = {0};
+    char *text;
+    size_t n, n_map = 0;
+    static uint8_t map[1 << 19];
+    json_t *root = load_json(dir, "tokenizer.json", &text, &n);
+    const json_t *b64 =
+        json_object_get(json_object_get(root, "normalizer"), "precompiled_charsmap");
+
+    read_pieces(root, &g);
+    gguf_head(&out, 3, 0, bert ? 6 : 11);
+    kv_str(&out, "tokenizer.ggml.model", model);
+    kv_arr(&out, "tokenizer.ggml.tokens", 8, g.n);
+    for (size_t i = 0; i < g.n; i++)
+        put_piece(&out, g.s[i], bert);
+    kv_arr(&out, "tokenizer.ggml.token_type", 5, g.n);
+    for (size_t i = 0; i < g.n; i++)
+        put32(&out, g.type[i]);
+    if (bert) {
+        kv_u32(&out, "tokenizer.ggml.cls_token_id", 2);
+        kv_u32(&out, "tokenizer.ggml.seperator_token_id", 3);
+        kv_u32(&out, "tokenizer.ggml.unknown_token_id", 1);
+    } else {
+        struct base64_decode_ctx ctx;
+        base64_decode_init(&ctx);
+        n_map = sizeof(map);
+        assert_true(BASE64_DECODE_LENGTH(json_string_length(b64)) <= sizeof(map));
+        assert_int_equal(base64_decode_update(&ctx, &n_map, map, json_string_length(b64),
+                                              json_string_value(b64)),
+                         1);
+        kv_arr(&out, "tokenizer.ggml.scores", 6, g.n);
+        for (size_t i = 0; i < g.n; i++) {
+            float x = (float)g.score[i];
+            put(&out, &x, 4);
+        }
+        kv_arr(&out, "tokenizer.ggml.precompiled_charsmap", 0, n_map);
+        put(&out, map, n_map);
+        kv_u32(&out, "tokenizer.ggml.bos_token_id", 0);
+        kv_u32(&out, "tokenizer.ggml.eos_token_id", 2);
+        kv_u32(&out, "tokenizer.ggml.unknown_token_id", 3);
+        kv_u32(&out, "tokenizer.ggml.mask_token_id", 983);
+        kv_bool(&out, "tokenizer.ggml.add_bos_token", 1);
+        kv_bool(&out, "tokenizer.ggml.add_eos_token", 1);
+    }
+    if (mdl_gguf_parse(&f, out.p, out.n, &err) != RC_OK || mdl_tok_from_gguf(&t, f, &err) != RC_OK)
+        fail_msg("%s as GGUF: %s", dir, err.msg);
+    mdl_file_close(&f);
+    free(out.p);
+    json_decref(root);
+    free(text);
+    return t;
+}
+
+static void gguf_bert_is_the_same(void **state)
+{
+    struct mdl_tok *a = load_tok("minilm"), *b = gguf_tok("minilm", "bert");
+    const int32_t ids[] = {2, 1002, 636, 12, 780, 390, 3};
+    char *x, *y;
+    size_t n, m;
+
+    for (int skip = 0; skip < 2; skip++) {
+        assert_int_equal(mdl_tok_decode(a, ids, 7, skip, &x, &n, NULL), RC_OK);
+        assert_int_equal(mdl_tok_decode(b, ids, 7, skip, &y, &m, NULL), RC_OK);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n);
+        free(x);
+        free(y);
+    }
+    mdl_tok_free(&a);
+    check_cases(b, "minilm", true, 30, 7, false);
+}
+
+static void gguf_t5_is_the_same(void **state)
+{
+    check_cases(gguf_tok("bge-m3", "t5"), "bge-m3", true, 30, 7, true);
+}
+
 static void minilm_encode_with_offsets(void **state)
 {
     encode_with_offsets("minilm", true, 30, 7);
@@ -272,6 +419,16 @@ static void gliner2_encode_with_offsets(void **state)
     encode_with_offsets("gliner2", false, 30, 0);
 }
 
+static void clip_encode_with_offsets(void **state)
+{
+    encode_with_offsets("clip", true, 30, 0);
+}
+
+static void clap_encode_with_offsets(void **state)
+{
+    encode_with_offsets("clap-fused", true, 30, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,9 +436,13 @@ int main(void)
         cmocka_unit_test(eg2_encode_and_decode),
         cmocka_unit_test(gemma_bf16_has_the_same_tokenizer),
         cmocka_unit_test(minilm_encode_with_offsets),
+        cmocka_unit_test(gguf_bert_is_the_same),
+        cmocka_unit_test(gguf_t5_is_the_same),
         cmocka_unit_test(bge_m3_encode_with_offsets),
         cmocka_unit_test(reranker_encode_with_offsets),
         cmocka_unit_test(gliner2_encode_with_offsets),
+        cmocka_unit_test(clip_encode_with_offsets),
+        cmocka_unit_test(clap_encode_with_offsets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

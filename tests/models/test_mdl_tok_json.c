@@ -48,6 +48,24 @@ static void a_wordpiece_file_loads(void **state)
     mdl_tok_free(&t);
 }
 
+/* "s", "##s", "##s" and then no "##a": three pieces that come to one unknown token. */
+static void a_bound_counts_what_a_word_comes_to(void **state)
+{
+    struct mdl_tok_flags f = {.add_special = true, .max_tokens = 3};
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_tok *t = NULL;
+    struct mdl_ids v = {0};
+
+    assert_int_equal(mdl_tok_from_json(&t, sound, sizeof(sound) - 1, &err), RC_OK);
+    assert_int_equal(mdl_tok_encode(t, "sssa", 4, &f, &v, &err), RC_OK);
+    assert_true(v.n == 3 && v.ids[1] == 0);
+    v.n = 0;
+    assert_int_equal(mdl_tok_encode(t, "sss", 3, &f, &v, &err), RC_TOO_LARGE);
+    assert_int_equal(err.n, 4);
+    mdl_ids_deinit(&v);
+    mdl_tok_free(&t);
+}
+
 /* Sets the value at a path of keys and indices ("model/vocab/a") in the sound
  * file to a JSON text, or removes it ("-"). */
 static char *changed(const char *path, const char *value)
@@ -105,7 +123,10 @@ static void what_is_not_run_is_refused_by_name(void **state)
          "\"Sequence\","
          "\"normalizers\":[]}]}]}]}]}",
          RC_FORMAT, "nested too deeply"},
-        {"pre_tokenizer", "{\"type\":\"ByteLevel\"}", RC_UNSUPPORTED, "pre_tokenizer 'ByteLevel'"},
+        {"pre_tokenizer", "{\"type\":\"Digits\"}", RC_UNSUPPORTED, "pre_tokenizer 'Digits'"},
+        {"pre_tokenizer",
+         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a|b\"},\"behavior\":\"Isolated\"}",
+         RC_UNSUPPORTED, "Split pattern 'a|b'"},
         {"pre_tokenizer",
          "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Alone\"}",
          RC_UNSUPPORTED, "'Alone'"},
@@ -159,10 +180,23 @@ static void what_is_not_run_is_refused_by_name(void **state)
         {"model", "{\"type\":\"BPE\",\"vocab\":{},\"merges\":{}}", RC_FORMAT, "merges"},
         {"model", "{\"type\":\"BPE\",\"dropout\":0.1,\"vocab\":{},\"merges\":[]}", RC_UNSUPPORTED,
          "dropout"},
-        {"model", "{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{},\"merges\":[]}",
-         RC_UNSUPPORTED, "end_of_word_suffix"},
-        {"model", "{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{},\"merges\":[]}",
-         RC_UNSUPPORTED, "ignore_merges"},
+        {"model",
+         "{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"byte_fallback\":true,\"vocab\":{},"
+         "\"merges\":[]}",
+         RC_UNSUPPORTED, "beside end_of_word_suffix"},
+        {"model",
+         "{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\",\"vocab\":{},\"merges\":[]}",
+         RC_UNSUPPORTED, "continuing_subword_prefix"},
+        {"post_processor", "{\"type\":\"Sequence\"}", RC_FORMAT, "without 'processors'"},
+        {"post_processor",
+         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],"
+         "\"sep\":"
+         "[\"b\",2]},{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],\"sep\":[\"b\",2]}]}",
+         RC_UNSUPPORTED, "behind a template"},
+        {"post_processor",
+         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]"
+         "}",
+         RC_UNSUPPORTED, "trimmed twice"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -213,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wordpiece_file_loads),
+        cmocka_unit_test(a_bound_counts_what_a_word_comes_to),
         cmocka_unit_test(what_is_not_run_is_refused_by_name),
         cmocka_unit_test(text_that_is_no_json),
         cmocka_unit_test(a_piece_that_is_too_long),

@@ -62,7 +62,7 @@ struct sup_ticket {
 };
 
 struct sup_fleet {
-    struct sup_model_view models[4];
+    struct sup_model_view models[6];
     unsigned n_models;
     struct sup_model_view hidden; /* appears with the next rescan */
     struct sup_ticket tickets[160];
@@ -295,7 +295,7 @@ static struct {
     struct sup_conf conf;
     struct sup_fleet fleet;
     struct sup_req req;
-    Ipc__Loaded gemma, minilm, eg2;
+    Ipc__Loaded gemma, minilm, eg2, ranker, m3, gliner;
 } T;
 
 static inline void fake_setup(void)
@@ -338,7 +338,29 @@ static inline void fake_setup(void)
     T.eg2.vocab_size = 500;
     T.fleet.models[2] = (struct sup_model_view){
         .id = "eg2", .state = "absent", .info = &T.eg2, .bytes = 30, .last_error = ""};
-    T.fleet.n_models = 2; /* a test that wants eg2 says 3 */
+    ipc__loaded__init(&T.ranker);
+    T.ranker.family = (char *)(uintptr_t) "deberta";
+    T.ranker.can_rerank = true;
+    T.ranker.ctx_tokens = 512;
+    T.ranker.vocab_size = 500;
+    T.fleet.models[3] = (struct sup_model_view){
+        .id = "ranker", .state = "absent", .info = &T.ranker, .bytes = 40, .last_error = ""};
+    ipc__loaded__init(&T.m3);
+    T.m3.family = (char *)(uintptr_t) "bert";
+    T.m3.can_embed = T.m3.can_embed_sparse = true;
+    T.m3.embed_dim = T.m3.token_dim = 4;
+    T.m3.ctx_tokens = 8192;
+    T.m3.vocab_size = 500;
+    T.fleet.models[4] = (struct sup_model_view){
+        .id = "m3", .state = "absent", .info = &T.m3, .bytes = 50, .last_error = ""};
+    ipc__loaded__init(&T.gliner);
+    T.gliner.family = (char *)(uintptr_t) "gliner2";
+    T.gliner.can_extract = true;
+    T.gliner.ctx_tokens = 4096;
+    T.gliner.vocab_size = 500;
+    T.fleet.models[5] = (struct sup_model_view){
+        .id = "gliner", .state = "absent", .info = &T.gliner, .bytes = 60, .last_error = ""};
+    T.fleet.n_models = 2; /* a test that wants the others says so */
 }
 
 static inline void fake_req_reset(void)

@@ -144,6 +144,109 @@ static void test_base64(void **state)
     assert_has("\"embedding\":\"AACAPwAAAL8AAIA+AAAAAA==\"}]");
 }
 
+static void embed_m3(const char *rest)
+{
+    char body[512];
+
+    T.fleet.n_models = 5;
+    fake_req_reset();
+    snprintf(body, sizeof(body), "{\"model\":\"m3\",%s}", rest);
+    fake_post("/ai/v1/embed", body);
+}
+
+/* One input's dense (1, 2, 3, 4), sparse {3: .5, 9: .25}, and two token vectors. */
+static void play_kinds(unsigned outputs, size_t token_bytes)
+{
+    static float dense[] = {1, 2, 3, 4}, tokens[] = {1, 0, 0, 0, 0, 1, 0, 0}, wt[] = {0.5f, 0.25f};
+    static uint32_t ids[] = {3, 9}, n_tokens[] = {5};
+    Ipc__SparseVector s = IPC__SPARSE_VECTOR__INIT, *ps = &s;
+    Ipc__TokenVectors t = IPC__TOKEN_VECTORS__INIT, *pt = &t;
+    Ipc__Vectors w = IPC__VECTORS__INIT;
+    Ipc__Frame fr = IPC__FRAME__INIT;
+    unsigned last = T.fleet.n_tickets - 1;
+
+    w.n = 1;
+    w.n_tokens = n_tokens;
+    w.n_n_tokens = 1;
+    if (outputs & 1) {
+        w.dim = 4;
+        w.data.data = (uint8_t *)dense;
+        w.data.len = sizeof(dense);
+    }
+    s.ids = ids;
+    s.weights = wt;
+    s.n_ids = s.n_weights = 2;
+    w.sparse = &ps;
+    w.n_sparse = outputs >> 1 & 1;
+    t.n = 2;
+    t.data.data = (uint8_t *)tokens;
+    t.data.len = token_bytes;
+    w.token_vectors = &pt;
+    w.n_token_vectors = outputs >> 2 & 1;
+    fr.body_case = IPC__FRAME__BODY_VECTORS;
+    fr.vectors = &w;
+    fake_play(last, &fr);
+    fake_end(last, NULL, 0);
+}
+
+#define SPARSE "{\"indices\":[3,9],\"values\":[0.5,0.25]}"
+
+static void test_outputs_of_one_pass(void **state)
+{
+    embed_m3("\"input\":\"a\",\"outputs\":[\"colbert\",\"dense\",\"sparse\"]");
+    assert_int_equal(fake_ticket(0)->frame->embed->outputs, 7);
+    play_kinds(7, 32);
+    assert_has(
+        "{\"object\":\"embedding\",\"index\":0,\"embedding\":[1.0,2.0,3.0,4.0],\"sparse\":" SPARSE
+        ",\"colbert\":[[1.0,0.0,0.0,0.0],[0.0,1.0,0.0,0.0]]}");
+    embed_m3("\"input\":\"a\",\"outputs\":[\"sparse\"]");
+    play_kinds(2, 0);
+    assert_has("\"index\":0,\"embedding\":" SPARSE "}]");
+    embed_m3("\"input\":\"a\",\"outputs\":[\"colbert\"],\"encoding_format\":\"base64\"");
+    play_kinds(4, 32);
+    assert_has(
+        "\"index\":0,\"colbert\":[\"AACAPwAAAAAAAAAAAAAAAA==\",\"AAAAAAAAgD8AAAAAAAAAAA==\"]}]");
+    embed_m3("\"input\":\"a\",\"outputs\":[\"dense\"]");
+    assert_int_equal(fake_ticket(3)->frame->embed->outputs, 0);
+    play_kinds(1, 0);
+    assert_has("\"embedding\":[1.0,2.0,3.0,4.0]}]");
+}
+
+static void test_outputs_that_cannot_be(void **state)
+{
+    static const char *const rows[][2] = {
+        {"\"outputs\":[]", "got an empty array, expected an array of"},
+        {"\"outputs\":\"sparse\"", "got \\\"sparse\\\", expected an array of"},
+        {"\"outputs\":[\"dense\",\"dense\"]", "each at most once"},
+        {"\"outputs\":[\"int8\"]", "got \\\"int8\\\""},
+        {"\"outputs\":[7]", "got 7"},
+        {"\"outputs\":[\"sparse\"],\"dimensions\":2", "'dimensions': only dense"},
+    };
+    static const struct {
+        unsigned given;
+        size_t token_bytes;
+    } wrong[] = {{1, 0}, {7, 28}, {7, 0}, {3, 0}, {6, 32}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char rest[256];
+
+        snprintf(rest, sizeof(rest), "\"input\":\"a\",%s", rows[i][0]);
+        embed_m3(rest);
+        assert_int_equal(T.req.status, 400);
+        assert_has(rows[i][1]);
+    }
+    embed("/ai/v1/embed", "\"input\":\"a\",\"outputs\":[\"sparse\"]");
+    assert_has("no lexical weights");
+    embed("/ai/v1/embed", "\"input\":\"a\",\"outputs\":[\"colbert\"]");
+    assert_has("no vectors of tokens");
+    assert_int_equal(T.fleet.n_tickets, 0);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        embed_m3("\"input\":\"a\",\"outputs\":[\"colbert\",\"dense\",\"sparse\"]");
+        play_kinds(wrong[i].given, wrong[i].token_bytes);
+        assert_int_equal(T.req.status, 500);
+    }
+}
+
 static void test_per_item(void **state)
 {
     embed("/ai/v1/embed", "\"input\":[\"\",\"good\",7,\"long\",[1000],\"also\"],\"error_policy\":"
@@ -295,6 +398,8 @@ int main(void)
         T_(test_options),
         T_(test_floats),
         T_(test_base64),
+        T_(test_outputs_of_one_pass),
+        T_(test_outputs_that_cannot_be),
         T_(test_per_item),
         T_(test_per_item_all_bad),
         T_(test_refusals),

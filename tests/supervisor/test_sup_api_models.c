@@ -198,7 +198,7 @@ static void test_probes(void **state)
     get("/readyz");
     assert_int_equal(T.req.status, 200);
     assert_has("{\"status\":\"ready\",\"backends\":{\"native\":true");
-    assert_has("\"models\":{\"embedders\":1,\"rerankers\":0,\"chunkers\":0,\"generators\":1");
+    assert_has("\"models\":{\"embedders\":1,\"rerankers\":0,\"chunkers\":3,\"generators\":1");
     assert_json();
     get("/startupz");
     assert_int_equal(T.req.status, 200);

@@ -123,9 +123,10 @@ static void test_every_documented_route_exists(void **state)
 
 static void test_every_field_is_documented(void **state)
 {
-    static const struct sup_call_ops *const all[] = {&sup_chat_ops,       &sup_completions_ops,
-                                                     &sup_embed_ops,      &sup_tokenize_ops,
-                                                     &sup_detokenize_ops, &sup_decisions_ops};
+    static const struct sup_call_ops *const all[] = {
+        &sup_chat_ops,       &sup_completions_ops, &sup_embed_ops,  &sup_tokenize_ops,
+        &sup_detokenize_ops, &sup_decisions_ops,   &sup_rerank_ops, &sup_rerank_results_ops,
+        &sup_rerank_tei_ops, &sup_extract_ops,     &sup_chunk_ops};
     unsigned n = 0;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

@@ -21,6 +21,9 @@ static Ipc__Delta delta;
 static Ipc__Done done;
 static Ipc__Vectors vectors;
 static Ipc__Decided decided;
+static Ipc__Scores scores;
+static Ipc__Extracted extracted;
+static Ipc__Chunks chunks;
 static Ipc__Tokens tokens;
 static Ipc__Text text;
 static Ipc__Echo echoed;
@@ -39,6 +42,9 @@ static int setup(void **s)
     ipc__vectors__init(&vectors);
     ipc__tokens__init(&tokens);
     ipc__decided__init(&decided);
+    ipc__scores__init(&scores);
+    ipc__extracted__init(&extracted);
+    ipc__chunks__init(&chunks);
     ipc__text__init(&text);
     ipc__echo__init(&echoed);
     loaded.vocab_size = 100;
@@ -67,6 +73,9 @@ static Ipc__Frame frame(Ipc__Frame__BodyCase body, uint64_t task)
         C(DONE, done, &done);
         C(VECTORS, vectors, &vectors);
         C(DECIDED, decided, &decided);
+        C(SCORES, scores, &scores);
+        C(EXTRACTED, extracted, &extracted);
+        C(CHUNKS, chunks, &chunks);
         C(TOKENS, tokens, &tokens);
         C(TEXT, text, &text);
         C(ECHOED, echoed, &echoed);
@@ -94,6 +103,9 @@ static void each_message_in_each_state(void **s)
         {IPC__FRAME__BODY_DONE, 0, RU | DR},
         {IPC__FRAME__BODY_VECTORS, 0, RU | DR},
         {IPC__FRAME__BODY_DECIDED, 0, RU | DR},
+        {IPC__FRAME__BODY_SCORES, 0, RU | DR},
+        {IPC__FRAME__BODY_EXTRACTED, 0, RU | DR},
+        {IPC__FRAME__BODY_CHUNKS, 0, RU | DR},
         {IPC__FRAME__BODY_TOKENS, 0, RU | DR},
         {IPC__FRAME__BODY_TEXT, 0, RU | DR},
         {IPC__FRAME__BODY_ECHOED, 0, RU | DR},
@@ -139,6 +151,9 @@ static void facts_of_a_model_have_limits(void **s)
     loaded.embed_dim = 70000;
     LOADED(RC_FORMAT);
     loaded.embed_dim = 4;
+    loaded.token_dim = 65537;
+    LOADED(RC_FORMAT);
+    loaded.token_dim = 65536;
     LOADED(RC_OK);
     loaded.ctx_tokens = 0;
     LOADED(RC_FORMAT);
@@ -461,6 +476,306 @@ static void vectors_have_the_shape_they_say(void **s)
     ANSWER(VECTORS, RC_FORMAT);
 }
 
+static void other_outputs_are_those_asked_for(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Embed e = IPC__EMBED__INIT;
+    Ipc__EmbedInput in = IPC__EMBED_INPUT__INIT, *il[1] = {&in};
+    Ipc__SparseVector sv = IPC__SPARSE_VECTOR__INIT, *svl[1] = {&sv};
+    Ipc__TokenVectors tv = IPC__TOKEN_VECTORS__INIT, *tvl[1] = {&tv};
+    float data[8] = {0}, w[3] = {1, 0.5f, 2};
+    uint32_t ids[3] = {3, 7, 99};
+
+    (void)s;
+    loaded.token_dim = 2;
+    e.inputs = il;
+    e.n_inputs = 1;
+    e.outputs = 2 | 4;
+    q.body_case = IPC__FRAME__BODY_EMBED;
+    q.embed = &e;
+    assert_true(sup_asked_from(&asked, &q));
+    vectors.n = 1;
+    sv.ids = ids;
+    sv.n_ids = sv.n_weights = 3;
+    sv.weights = w;
+    tv.n = 4;
+    tv.data.data = (uint8_t *)data;
+    tv.data.len = 32;
+    vectors.sparse = svl;
+    vectors.token_vectors = tvl;
+    vectors.n_sparse = 1;
+    ANSWER(VECTORS, RC_FORMAT); /* one of the two is missing */
+    vectors.n_token_vectors = 1;
+    ANSWER(VECTORS, RC_OK);
+    vectors.data.data = (uint8_t *)data; /* dense ones were not asked for */
+    vectors.data.len = 32;
+    vectors.dim = 8;
+    ANSWER(VECTORS, RC_FORMAT);
+    vectors.data.len = 0;
+    ANSWER(VECTORS, RC_OK);
+    ids[1] = 3;
+    ANSWER(VECTORS, RC_FORMAT);
+    ids[1] = 7;
+    ids[2] = 100;
+    ANSWER(VECTORS, RC_FORMAT);
+    ids[2] = 99;
+    w[0] = 0;
+    ANSWER(VECTORS, RC_FORMAT);
+    w[0] = NAN;
+    ANSWER(VECTORS, RC_FORMAT);
+    w[0] = 1;
+    sv.n_weights = 2;
+    ANSWER(VECTORS, RC_FORMAT);
+    sv.n_weights = 3;
+    tv.n = 5;
+    ANSWER(VECTORS, RC_FORMAT);
+    tv.n = 0x20000004; /* * 2 * 4 wraps in 32 bits */
+    ANSWER(VECTORS, RC_FORMAT);
+    tv.n = 4;
+    data[5] = INFINITY;
+    ANSWER(VECTORS, RC_FORMAT);
+    data[5] = 0;
+    ANSWER(VECTORS, RC_OK);
+}
+
+static void scores_are_one_for_each_document(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Rerank r = IPC__RERANK__INIT;
+    ProtobufCBinaryData docs[3] = {{0}};
+    Ipc__ItemError ie = IPC__ITEM_ERROR__INIT, *el[1] = {&ie};
+    float v[4] = {0.5f, 0, 1, 0}, l[4] = {3, -9, 40, 0};
+    uint32_t counts[3] = {1, 2, 3};
+
+    (void)s;
+    r.documents = docs;
+    r.n_documents = 3;
+    q.body_case = IPC__FRAME__BODY_RERANK;
+    q.rerank = &r;
+    assert_true(sup_asked_from(&asked, &q));
+    loaded.can_rerank = true;
+    scores.scores = v;
+    scores.n_scores = 3;
+    ANSWER(SCORES, RC_FORMAT); /* no logits */
+    scores.logits = l;
+    scores.n_logits = 3;
+    ANSWER(SCORES, RC_OK);
+    scores.n_logits = 2;
+    ANSWER(SCORES, RC_FORMAT);
+    scores.n_logits = 3;
+    v[0] = 1.5f;
+    ANSWER(SCORES, RC_FORMAT);
+    v[0] = NAN;
+    ANSWER(SCORES, RC_FORMAT);
+    v[0] = 1;
+    l[1] = -INFINITY;
+    ANSWER(SCORES, RC_FORMAT);
+    l[1] = 0;
+    scores.dense = l;
+    scores.n_dense = 3;
+    ANSWER(SCORES, RC_FORMAT); /* pairs have none */
+    loaded.can_rerank = false;
+    ANSWER(SCORES, RC_FORMAT); /* and embedders no logits */
+    scores.n_logits = 0;
+    ANSWER(SCORES, RC_OK);
+    v[0] = -7;
+    ANSWER(SCORES, RC_OK);
+    scores.n_scores = 4;
+    ANSWER(SCORES, RC_FORMAT);
+    scores.n_scores = 3;
+    scores.n_tokens = counts;
+    scores.n_n_tokens = 2;
+    ANSWER(SCORES, RC_FORMAT);
+    scores.n_n_tokens = 3;
+    scores.errors = el;
+    scores.n_errors = 1;
+    ANSWER(SCORES, RC_FORMAT);
+    ie.error = &error;
+    ANSWER(SCORES, RC_OK);
+    ie.index = 3;
+    ANSWER(SCORES, RC_FORMAT);
+    ie.index = 0;
+    scores.model_identity = (char *)"xyz";
+    ANSWER(SCORES, RC_FORMAT);
+}
+
+static void pieces_lie_in_their_text(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Chunk c = IPC__CHUNK__INIT;
+    Ipc__ChunkPiece p[3], *pl[3] = {&p[0], &p[1], &p[2]};
+
+    (void)s;
+    c.text.data = (uint8_t *)"d\xc3\xa9j\xc3\xa0 vu"; /* 7 code points */
+    c.text.len = 9;
+    c.target_tokens = 5;
+    c.max_chunks = 2;
+    q.body_case = IPC__FRAME__BODY_CHUNK;
+    q.chunk = &c;
+    assert_true(sup_asked_from(&asked, &q));
+    for (int i = 0; i < 3; i++) {
+        ipc__chunk_piece__init(&p[i]);
+        p[i].start = (uint32_t)i * 2;
+        p[i].end = p[i].start + 3;
+        p[i].n_tokens = 5;
+    }
+    chunks.pieces = pl;
+    chunks.n_pieces = 2;
+    ANSWER(CHUNKS, RC_OK);
+    chunks.n_pieces = 3;
+    ANSWER(CHUNKS, RC_FORMAT);
+    chunks.n_pieces = 2;
+    p[1].end = 8;
+    ANSWER(CHUNKS, RC_FORMAT);
+    p[1].end = 7;
+    ANSWER(CHUNKS, RC_OK);
+    p[1].n_tokens = 6;
+    ANSWER(CHUNKS, RC_FORMAT);
+    p[1].n_tokens = 0;
+    p[1].start = 0;
+    ANSWER(CHUNKS, RC_FORMAT);
+    p[1].start = 7;
+    ANSWER(CHUNKS, RC_FORMAT);
+    chunks.n_pieces = 0;
+    ANSWER(CHUNKS, RC_OK);
+}
+
+static void what_is_extracted_was_asked_for(void **s)
+{
+    Ipc__Frame q = IPC__FRAME__INIT;
+    Ipc__Extract x = IPC__EXTRACT__INIT;
+    Ipc__ExtractSchema one = IPC__EXTRACT_SCHEMA__INIT, two = IPC__EXTRACT_SCHEMA__INIT,
+                       *sl[2] = {&one, &two};
+    Ipc__ExtractField f = IPC__EXTRACT_FIELD__INIT, *fl[2] = {&f, &f};
+    Ipc__ExtractRelation rel = IPC__EXTRACT_RELATION__INIT, *rl[1] = {&rel};
+    Ipc__ExtractClasses cls = IPC__EXTRACT_CLASSES__INIT, *cl[1] = {&cls};
+    Ipc__ExtractRecord rec = IPC__EXTRACT_RECORD__INIT, *recl[1] = {&rec};
+    ProtobufCBinaryData in[2] = {{9, (uint8_t *)"d\xc3\xa9j\xc3\xa0 vu"}, {2, (uint8_t *)"ok"}};
+    uint32_t schema_of[2] = {0, 1};
+    Ipc__ExtractedItem item[2], *il[2] = {&item[0], &item[1]};
+    Ipc__ExtractSpan span = IPC__EXTRACT_SPAN__INIT, *spl[2] = {&span, &span};
+    Ipc__ExtractedEntity ent = IPC__EXTRACTED_ENTITY__INIT, *entl[1] = {&ent};
+    Ipc__ExtractedRelation er = IPC__EXTRACTED_RELATION__INIT, *erl[1] = {&er};
+    Ipc__ExtractedClass ec = IPC__EXTRACTED_CLASS__INIT, *ecl[1] = {&ec};
+    Ipc__ExtractedValue val = IPC__EXTRACTED_VALUE__INIT, *vl[1] = {&val};
+    Ipc__ExtractedRecord erec = IPC__EXTRACTED_RECORD__INIT, *erecl[1] = {&erec};
+
+    (void)s;
+    one.entities = fl; /* the first asks for two labels and relations, the other for the rest */
+    one.n_entities = 2;
+    one.relations = rl;
+    one.n_relations = 1;
+    cls.labels = fl;
+    cls.n_labels = 2;
+    two.classes = cl;
+    two.n_classes = 1;
+    f.single = true;
+    rec.fields = fl;
+    rec.n_fields = 1;
+    two.records = recl;
+    two.n_records = 1;
+    x.schemas = sl;
+    x.n_schemas = 2;
+    x.inputs = in;
+    x.n_inputs = 2;
+    x.schema_of = schema_of;
+    x.n_schema_of = 2;
+    q.body_case = IPC__FRAME__BODY_EXTRACT;
+    q.extract = &x;
+    assert_true(sup_asked_from(&asked, &q));
+    for (int i = 0; i < 2; i++)
+        ipc__extracted_item__init(&item[i]);
+    extracted.items = il;
+    extracted.n_items = 1;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    extracted.n_items = 2;
+    ANSWER(EXTRACTED, RC_OK);
+
+    span.text.data = (uint8_t *)"vu";
+    span.text.len = 2;
+    span.has_place = true;
+    span.start = 5;
+    span.end = 7; /* of 7 code points, 9 bytes */
+    span.score = 1;
+    ent.span = &span;
+    item[0].entities = entl;
+    item[0].n_entities = 1;
+    ANSWER(EXTRACTED, RC_OK);
+    span.end = 9; /* 8: the dot that was put behind it */
+    ANSWER(EXTRACTED, RC_FORMAT);
+    span.end = 5;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    span.end = 7;
+    span.score = 1.01f;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    span.score = NAN;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    span.score = 0.5f;
+    span.text.data = (uint8_t *)"\xff\xff";
+    ANSWER(EXTRACTED, RC_FORMAT);
+    span.text.data = (uint8_t *)"vu";
+    ent.label = 2;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    ent.label = 1;
+    ent.span = NULL;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    item[0].n_entities = 0;
+    er.head = &span;
+    item[0].relations = erl;
+    item[0].n_relations = 1;
+    ANSWER(EXTRACTED, RC_FORMAT); /* it has no tail */
+    er.tail = &span;
+    ANSWER(EXTRACTED, RC_OK);
+    er.relation = 1;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    item[0].n_relations = 0;
+
+    item[0].classes = item[1].classes = ecl;
+    item[0].n_classes = 1;
+    ANSWER(EXTRACTED, RC_FORMAT); /* the other input's schema */
+    item[0].n_classes = 0;
+    item[1].n_classes = 1;
+    ANSWER(EXTRACTED, RC_OK);
+    ec.label = 2;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    ec.label = 1;
+    ec.task = 1;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    item[1].n_classes = 0;
+
+    span.start = span.end = 0;
+    span.has_place = false; /* a choice */
+    val.spans = spl;
+    val.n_spans = 1;
+    erec.values = vl;
+    erec.n_values = 1;
+    item[1].records = erecl;
+    item[1].n_records = 1;
+    ANSWER(EXTRACTED, RC_OK);
+    val.n_spans = 2; /* of a single one */
+    ANSWER(EXTRACTED, RC_FORMAT);
+    val.n_spans = 0;
+    val.field = 1;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    val.field = 0;
+    erec.record = 1;
+    ANSWER(EXTRACTED, RC_FORMAT);
+    sup_asked_deinit(&asked);
+
+    x.byte_offsets = true;
+    item[1].n_records = 0;
+    item[0].n_entities = 1;
+    ent.span = &span;
+    span.has_place = true;
+    span.start = 7;
+    span.end = 9;
+    assert_true(sup_asked_from(&asked, &q));
+    ANSWER(EXTRACTED, RC_OK);
+    span.end = 11; /* 10: the dot */
+    ANSWER(EXTRACTED, RC_FORMAT);
+    sup_asked_deinit(&asked);
+}
+
 static void decisions_are_of_what_was_asked(void **s)
 {
     Ipc__Frame q = IPC__FRAME__INIT;
@@ -616,7 +931,9 @@ int main(void)
         T(deltas_stay_within_what_was_asked), T(thoughts_and_calls_are_of_those_who_can),
         T(done_comes_when_all_have_finished), T(no_more_tokens_than_asked),
         T(vectors_have_the_shape_they_say),   T(no_more_bytes_than_an_answer_can_have),
-        T(words_about_a_worker_are_short),    T(decisions_are_of_what_was_asked),
+        T(words_about_a_worker_are_short),    T(other_outputs_are_those_asked_for),
+        T(scores_are_one_for_each_document),  T(pieces_lie_in_their_text),
+        T(what_is_extracted_was_asked_for),   T(decisions_are_of_what_was_asked),
         T(words_about_a_worker_are_short),    T(the_rest_of_the_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

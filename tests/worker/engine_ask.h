@@ -158,6 +158,14 @@ static inline void on_frame(void *user, const Ipc__Frame *f)
             on_vectors(a, f->vectors);
         } else if (f->body_case == IPC__FRAME__BODY_TOKENS) {
             a->completion_tokens = (uint32_t)f->tokens->n_ids;
+        } else if (f->body_case == IPC__FRAME__BODY_CHUNKS) {
+            a->prompt_tokens = (uint32_t)f->chunks->n_tokens;
+            for (size_t i = 0; i < f->chunks->n_pieces && i < 32; i++) {
+                a->n_tokens[i] = f->chunks->pieces[i]->n_tokens;
+                a->n_media[i] = f->chunks->pieces[i]->start;
+            }
+            a->completion_tokens = (uint32_t)f->chunks->n_pieces;
+            a->truncated[0] = f->chunks->cut;
         } else if (f->body_case == IPC__FRAME__BODY_TEXT) {
             memcpy(a->c[0].text, f->text->text.data, f->text->text.len);
             a->c[0].n_text = f->text->text.len;

@@ -51,7 +51,7 @@ struct mdl {
     struct be_sample_row drawn; /* the last row drawn on the device */
     const struct mdl_tok_stop *stop;
     uint32_t n_passes, n_rows, n_filled, most_rows, most_prompt_rows_while_decoding;
-    uint32_t n_encodes, most_encode_rows;
+    uint32_t n_encodes, most_encode_rows, n_token_passes;
     /* media: n_live is theirs; a pass has so many layers of so many microseconds */
     uint32_t n_live_media, most_live_media, n_layers, layer_us, n_stopped;
     uint64_t media_bytes;
@@ -361,6 +361,57 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n, const 
     }
     return RC_OK;
 }
+/* A token's lexical weight and vector: of the id alone; some weigh nothing. */
+#define FAKE_TOKEN_DIM 6
+static inline float fake_weight(int32_t id)
+{
+    return id % 5 == 0 ? 0 : (float)(fake_mix(11, (uint64_t)id) >> 40) / 16777216.0f;
+}
+static inline void fake_token_vector(int32_t id, float *out)
+{
+    double sum = 0;
+
+    for (int d = 0; d < FAKE_TOKEN_DIM; d++) {
+        out[d] = (float)(fake_mix((uint64_t)id + 7, (uint64_t)d) >> 40) / 8388608.0f - 1;
+        sum += (double)out[d] * (double)out[d];
+    }
+    for (int d = 0; d < FAKE_TOKEN_DIM; d++)
+        out[d] = (float)((double)out[d] / sqrt(sum));
+}
+/* The logit of a cross-encoder: -8 to 8. */
+static inline float fake_logit(const int32_t *ids, uint32_t n)
+{
+    uint64_t h = 9;
+
+    for (uint32_t i = 0; i < n; i++)
+        h = fake_mix(h, (uint64_t)ids[i]);
+    return n > 0 && ids[n - 1] == FAKE_BYTE('?') ? NAN : (float)(h >> 40) / 1048576.0f - 8.0f;
+}
+uint32_t mdl_encode_dim(const struct mdl *m)
+{
+    return m->info.can_rerank ? 1 : m->info.embed_dim;
+}
+/* Longest first, as the real one. */
+enum rc mdl_pair_tokens(const struct mdl *m, const char *q, size_t n_q, const char *d, size_t n_d,
+                        bool truncate, bool *truncated, struct mdl_ids *out, struct rc_err *err)
+{
+    size_t limit = m->info.max_input_tokens - 1;
+
+    if (n_d > 0 && d[0] == '!')
+        return rc_fail_what(err, RC_INVALID, "input", "bad text");
+    if (n_q + n_d > limit && !truncate) {
+        rc_fail_what(err, RC_TOO_LARGE, "input", "%zu tokens", n_q + n_d + 1);
+        return rc_bound(RC_TOO_LARGE, n_q + n_d + 1, limit + 1, err);
+    }
+    for (*truncated = n_q + n_d > limit; n_q + n_d > limit;)
+        *(n_q > n_d ? &n_q : &n_d) -= 1;
+    for (size_t i = 0; i < n_q; i++)
+        mdl_ids_push(out, FAKE_BYTE(q[i]), NULL);
+    mdl_ids_push(out, FAKE_EOT, NULL);
+    for (size_t i = 0; i < n_d; i++)
+        mdl_ids_push(out, FAKE_BYTE(d[i]), NULL);
+    return RC_OK;
+}
 static inline void fake_vector(const int32_t *ids, uint32_t n, float *out)
 {
     double sum = 0;
@@ -386,7 +437,10 @@ enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uin
     if (m->fail_pass || off[n_seqs] > m->batch_tokens || n_seqs > 16)
         return rc_fail(err, RC_INTERNAL, "encode of %u rows", off[n_seqs]);
     for (uint32_t s = 0; s < n_seqs; s++)
-        fake_vector(ids + off[s], off[s + 1] - off[s], out + (size_t)s * 8);
+        if (m->info.can_rerank)
+            out[s] = fake_logit(ids + off[s], off[s + 1] - off[s]);
+        else
+            fake_vector(ids + off[s], off[s + 1] - off[s], out + (size_t)s * 8);
     return RC_OK;
 }
 
@@ -516,6 +570,94 @@ enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, cons
     free(soft);
     return rc;
 }
+enum rc mdl_encode_tokens(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *off,
+                          float *out, float *weights, float *vectors, struct rc_err *err)
+{
+    enum rc rc = mdl_encode_with(m, n_seqs, ids, off, NULL, 0, out, err);
+
+    m->n_token_passes++;
+    for (uint32_t i = 0; rc == RC_OK && i < off[n_seqs]; i++) {
+        if (weights != NULL)
+            weights[i] = ids[i] == FAKE_BYTE('~') ? NAN : fake_weight(ids[i]);
+        if (vectors != NULL)
+            fake_token_vector(ids[i], vectors + (size_t)i * FAKE_TOKEN_DIM);
+    }
+    return rc;
+}
+size_t mdl_sparse_map(const struct mdl *m, const int32_t *ids, const float *weights, size_t n,
+                      struct mdl_lexical *out)
+{
+    size_t k = 0;
+
+    for (int32_t id = 0; id < FAKE_VOCAB; id++)
+        for (size_t i = 0; i < n; i++)
+            if (ids[i] == id && weights[i] > 0) { /* the same for each of them */
+                out[k++] = (struct mdl_lexical){id, weights[i]};
+                break;
+            }
+    return k;
+}
+uint32_t mdl_vector_rows(uint32_t n_rows, uint32_t *first)
+{
+    *first = n_rows > 0;
+    return n_rows - *first;
+}
+/* Extraction: a word is what a field names by its first letter (score 0.98), every prompt has one
+ * instance, the last class is the best. A word of ! fails the pass, one of ? has no numbers. */
+enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
+                    const struct mdl_extract_out *out, struct rc_err *err)
+{
+    float x[4096], count[MDL_EXTRACT_COUNTS] = {-4, 4};
+    enum rc rc = RC_OK;
+
+    m->n_encodes++;
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        usleep(m->layer_us);
+        if (m->encode_stop != NULL && m->encode_stop(m->encode_stop_user)) {
+            m->n_stopped++;
+            return rc_fail(err, RC_CANCELLED, "stopped at layer %u", l);
+        }
+    }
+    for (uint32_t s = 0, rows = 0; s < n; s++) {
+        rows += in[s].n_ids;
+        if (rows > m->most_encode_rows)
+            m->most_encode_rows = rows;
+        for (uint32_t w = 0; w < in[s].n_words; w++)
+            if (in[s].ids[in[s].words[w]] == FAKE_BYTE('!'))
+                return rc_fail(err, RC_INTERNAL, "the model fell");
+    }
+    for (uint32_t s = 0; s < n && rc == RC_OK; s++)
+        for (uint32_t p = 0; p < in[s].n_prompts && rc == RC_OK; p++) {
+            const struct mdl_extract_prompt *q = &in[s].prompts[p];
+
+            if (!q->is_classes)
+                rc = out->count(out->user, s, p, count, 1, err);
+            for (uint32_t f = 0; f < q->n_fields && q->is_classes; f++)
+                x[f] = (float)f;
+            if (q->is_classes)
+                rc = out->classes(out->user, s, p, x, err);
+            for (uint32_t f = 0; f < q->n_fields && !q->is_classes && rc == RC_OK; f++) {
+                const int32_t *label = in[s].ids + in[s].marks[q->mark + 1 + f];
+
+                for (uint32_t w = 0; w < in[s].n_words; w++) {
+                    int32_t first = in[s].ids[in[s].words[w]];
+
+                    x[2 * w] = first == FAKE_BYTE('?') ? NAN : first == label[3] ? 4 : -4;
+                    x[2 * w + 1] = w + 1 < in[s].n_words ? -4 : -INFINITY;
+                }
+                rc = out->spans(out->user, s, p, 0, f, x, err);
+            }
+        }
+    if (m->guard_after_pass)
+        m->fail_guard = true;
+    return rc;
+}
+
+uint32_t mdl_extract_rows(const struct mdl *m)
+{
+    return m->batch_tokens;
+}
+
 uint32_t mdl_encode_max_seqs(const struct mdl *m)
 {
     (void)m;
@@ -552,6 +694,7 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
                        const struct mdl_tok_flags *f, struct mdl_ids *out, struct rc_err *err)
 {
     size_t start = out->n;
+    uint32_t at = 0;
 
     (void)t;
     if (f->max_tokens != 0 && n + f->add_special > f->max_tokens) {
@@ -571,6 +714,12 @@ enum rc mdl_tok_encode(const struct mdl_tok *t, const char *text, size_t n,
         }
         /* \x01: a piece that the model has no vector for */
         mdl_ids_push(out, text[i] == 1 ? FAKE_VOCAB : FAKE_BYTE(text[i]), err);
+        if (!f->offsets)
+            continue;
+        out->offsets = realloc(out->offsets, 2 * out->cap * sizeof(uint32_t));
+        at += ((unsigned char)text[i] & 0xc0) != 0x80; /* bytes of a character share it */
+        out->offsets[2 * out->n - 2] = at - 1;
+        out->offsets[2 * out->n - 1] = at;
     }
     return RC_OK;
 }

@@ -324,6 +324,49 @@ static void tokenize_and_detokenize(void **state)
     rig_free(&r);
 }
 
+static void a_text_is_cut_into_pieces(void **state)
+{
+    struct rig r = rig_new(fake_new(64, 2, 64), 8);
+    Ipc__Frame f = IPC__FRAME__INIT;
+    Ipc__Chunk c = IPC__CHUNK__INIT;
+
+    (void)state;
+    c.text.data = (uint8_t *)"One. Tw\xc3\xb6!";
+    c.text.len = 10;
+    c.target_tokens = 6;
+    c.max_chunks = 3;
+    c.sentences = true;
+    f.task = 1;
+    f.body_case = IPC__FRAME__BODY_CHUNK;
+    f.chunk = &c;
+    submit(&r, &f);
+    c.max_chunks = 1;
+    f.task = 2;
+    submit(&r, &f);
+    c.overlap_tokens = 6;
+    f.task = 3;
+    submit(&r, &f);
+    c.overlap_tokens = 0;
+    c.text.data = (uint8_t *)"\x02\x02\x02\x02\x02\x02";
+    c.text.len = 6;
+    c.deadline_us = wrk_now_us() + 40000;
+    f.task = 4;
+    submit(&r, &f);
+    run(&r);
+    assert_int_equal(r.a[1].completion_tokens, 2);
+    assert_int_equal(r.a[1].prompt_tokens, 10);
+    assert_int_equal(r.a[1].n_tokens[0], 5);
+    assert_int_equal(r.a[1].n_tokens[1], 5);
+    assert_int_equal(r.a[1].n_media[1], 5);
+    assert_false(r.a[1].truncated[0]);
+    assert_int_equal(r.a[2].completion_tokens, 1);
+    assert_true(r.a[2].truncated[0]);
+    assert_int_equal(r.a[3].rc, RC_INVALID);
+    assert_string_equal(r.a[3].err.what, "overlap_tokens");
+    assert_int_equal(r.a[4].rc, RC_DEADLINE);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),
         cmocka_unit_test(a_long_text_neither_stops_others_nor_hides_its_cancel),
         cmocka_unit_test(tokenize_and_detokenize),
+        cmocka_unit_test(a_text_is_cut_into_pieces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,167 @@
+/* mdl_modernbert.c - ModernBERT encoders: the forward pass and the family's table.
+ *
+ *   x = LN(word[id]);  per layer: x += Wo attn(LN(x));  x += W2 (gelu(W0 LN(x)) * (W1 LN(x)))
+ *   vector = what the side files say of LN(x)
+ *
+ * over packed sequences, no padding, no biases; q and k are rotated, every third layer sees all,
+ * the others |q - k| <= local_attention / 2; the first layer's attention reads x without a norm.
+ * Always true: a sequence's numbers are the same bytes alone, in a batch, or when a big batch was
+ * cut into several passes; passes allocate nothing.
+ * Source: transformers 5.24, models/modernbert; docs/models/modernbert.md. Tests:
+ * tests/models/test_mdl_modernbert_golden.c
+ */
+#include "mdl_modernbert.h"
+
+#include <math.h>
+
+#include "mdl_bert.h"
+
+static enum rc norm(struct mdl *m, const struct modernbert *b, const struct be_tensor *x,
+                    const struct be_weight *w, struct be_tensor *out, uint32_t n,
+                    struct rc_err *err)
+{
+    const struct be_layer_norm_args a = {.x = x, .w = w, .out = out, .n = n, .eps = b->norm_eps};
+
+    return be_layer_norm(m->be, &a, err);
+}
+
+static enum rc turn(struct mdl *m, const struct modernbert *b, const struct modernbert_layer *w,
+                    const struct mdl_pass *p, struct be_tensor *x, struct rc_err *err)
+{
+    const struct be_rope_args a = {.x = x,
+                                   .pos = p->pos,
+                                   .n = p->n_rows,
+                                   .n_heads = b->n_heads,
+                                   .head_dim = b->head_dim,
+                                   .theta = w->slides ? b->theta_slides : b->theta_full,
+                                   .factor = 1};
+
+    return be_rope(m->be, &a, err);
+}
+
+static enum rc attention(struct mdl *m, struct modernbert *b, const struct modernbert_layer *w,
+                         const struct mdl_pass *p, struct rc_err *err)
+{
+    struct be_linear_args qkv = {
+        .x = w->attn_norm ? b->h : b->x, .n = p->n_rows, .n_parts = 3, .epi = BE_EPI_NONE};
+    const struct be_attention_packed_args a = {.q = b->q,
+                                               .k = b->k,
+                                               .v = b->v,
+                                               .out = b->att,
+                                               .offsets = p->offsets,
+                                               .n_seqs = p->n_seqs,
+                                               .n_heads = b->n_heads,
+                                               .n_kv_heads = b->n_heads,
+                                               .head_dim = b->head_dim,
+                                               .scale = (float)(1 / sqrt((double)b->head_dim)),
+                                               .radius = w->slides ? (int32_t)b->radius : -1};
+    struct be_tensor *out[3] = {b->q, b->k, b->v};
+    uint32_t i;
+    enum rc rc;
+
+    for (i = 0; i < 3; i++) {
+        qkv.part[i].w = w->qkv[i];
+        qkv.part[i].out = out[i];
+    }
+    if ((w->attn_norm && (rc = norm(m, b, b->x, w->attn_norm, b->h, p->n_rows, err)) != RC_OK) ||
+        (rc = be_linear(m->be, &qkv, err)) != RC_OK ||
+        (rc = turn(m, b, w, p, b->q, err)) != RC_OK ||
+        (rc = turn(m, b, w, p, b->k, err)) != RC_OK ||
+        (rc = be_attention_packed(m->be, &a, err)) != RC_OK)
+        return rc;
+    return mdl_dense(m->be, b->att, w->attn_out, NULL, b->x, p->n_rows, BE_EPI_ADD, err);
+}
+
+static enum rc feed_forward(struct mdl *m, struct modernbert *b, const struct modernbert_layer *w,
+                            const struct mdl_pass *p, struct rc_err *err)
+{
+    const struct be_scale_args mul = {.x = b->ff, .y = b->gate, .n = p->n_rows, .scale = 1};
+    enum rc rc;
+
+    if ((rc = norm(m, b, b->x, w->mlp_norm, b->h, p->n_rows, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->h, w->wi[0], NULL, b->ff, p->n_rows, BE_EPI_GELU_ERF, err)) !=
+            RC_OK ||
+        (rc = mdl_dense(m->be, b->h, w->wi[1], NULL, b->gate, p->n_rows, BE_EPI_NONE, err)) !=
+            RC_OK ||
+        (rc = be_scale(m->be, &mul, err)) != RC_OK)
+        return rc;
+    return mdl_dense(m->be, b->ff, w->mlp_out, NULL, b->x, p->n_rows, BE_EPI_ADD, err);
+}
+
+/* A cross-encoder's head: logit = w . LN(gelu(W pooled + b)) + c. */
+static enum rc score(struct mdl *m, struct modernbert *b, const struct mdl_pass *p, float *out,
+                     struct rc_err *err)
+{
+    const struct be_pool_args pool = {.x = b->h,
+                                      .offsets = p->offsets,
+                                      .n_seqs = p->n_seqs,
+                                      .kind = b->score_pool,
+                                      .out = b->pooled};
+    enum rc rc;
+
+    if ((rc = be_pool(m->be, &pool, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->pooled, b->dense_w, b->dense_b, b->hidden, p->n_seqs,
+                        BE_EPI_GELU_ERF, err)) != RC_OK ||
+        (rc = norm(m, b, b->hidden, b->score_norm, b->hidden, p->n_seqs, err)) != RC_OK ||
+        (rc = mdl_dense(m->be, b->hidden, b->logit_w, b->logit_b, b->logit, p->n_seqs, BE_EPI_NONE,
+                        err)) != RC_OK)
+        return rc;
+    return be_tensor_read(m->be, b->logit, 0, p->n_seqs, out, err);
+}
+
+static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
+{
+    struct modernbert *b = m->state;
+    const struct be_embed_args e = {
+        .table = b->word, .ids = p->ids, .n = p->n_rows, .scale = 1, .out = b->x};
+    uint32_t l;
+    enum rc rc;
+
+    if ((rc = be_embed(m->be, &e, err)) != RC_OK ||
+        (rc = norm(m, b, b->x, b->embed_norm, b->x, p->n_rows, err)) != RC_OK)
+        return rc;
+    for (l = 0; l < b->n_layers; l++) {
+        if ((rc = mdl_encode_stopped(m, err)) != RC_OK ||
+            (rc = attention(m, b, &b->layer[l], p, err)) != RC_OK ||
+            (rc = feed_forward(m, b, &b->layer[l], p, err)) != RC_OK)
+            return rc;
+        if (m->trace)
+            m->trace(m->trace_user, l, b->x, p->n_rows);
+    }
+    if ((rc = norm(m, b, b->x, b->final_norm, b->h, p->n_rows, err)) != RC_OK)
+        return rc;
+    return m->info.can_rerank ? score(m, b, p, out, err)
+                              : mdl_sbert_vectors(&b->st, m, b->h, p, out, err);
+}
+
+static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                            const char *task_type, bool truncate, bool *truncated,
+                            struct mdl_ids *out, struct rc_err *err)
+{
+    const struct modernbert *b = m->state;
+
+    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
+}
+
+static const char *const hf_archs[] = {"ModernBertModel", "ModernBertForMaskedLM",
+                                       "ModernBertForSequenceClassification", "modernbert", NULL};
+static const char *const gguf_archs[] = {"modern-bert", NULL};
+
+const struct mdl_family mdl_modernbert = {
+    .name = "modernbert",
+    .hf_archs = hf_archs,
+    .gguf_archs = gguf_archs,
+    .gguf_refusal = "ModernBERT is read from safetensors only (config.json, tokenizer.json, "
+                    "model.safetensors)",
+    .recipe = "modernbert-f32-sbert-v1",
+    .config = mdl_modernbert_config,
+    .plan = mdl_modernbert_plan,
+    .fit = mdl_modernbert_fit,
+    .shrink = mdl_passes_shrink,
+    .self_test = mdl_passes_self_test,
+    .free = mdl_modernbert_free,
+    .embed_tokens = embed_tokens,
+    .pair_tokens = mdl_sbert_pair_tokens,
+    .encode = encode,
+    .dims_check = mdl_sbert_dims,
+};

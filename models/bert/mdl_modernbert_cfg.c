@@ -1,0 +1,300 @@
+/* mdl_modernbert_cfg.c - the numbers of a ModernBERT encoder from config.json, where its weights
+ * are, and the memory of its passes.
+ *
+ * Refuses by name what the forward pass does not do. Published names appear here only.
+ * Source: transformers 5.24, models/modernbert. Tests: tests/models/test_mdl_modernbert_golden.c
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdl_modernbert.h"
+
+#define CFG "config.json"
+#define MAX_WIDTH (1u << 16)
+
+/* ------------------------------------------------------------------- numbers */
+
+static enum rc refusals(const json_t *c, struct rc_err *err)
+{
+    static const char *const biases[] = {"attention_bias", "mlp_bias", "norm_bias"};
+    const json_t *scaling = json_object_get(c, "rope_scaling");
+    const char *act = NULL;
+    bool on;
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < sizeof(biases) / sizeof(*biases); i++) {
+        if ((rc = mdl_cfg_bool(c, CFG, biases[i], false, &on, err)) != RC_OK)
+            return rc;
+        if (on)
+            return rc_fail_what(err, RC_UNSUPPORTED, biases[i],
+                                CFG ": '%s' is not supported for ModernBERT", biases[i]);
+    }
+    if (scaling && !json_is_null(scaling))
+        return rc_fail_what(err, RC_UNSUPPORTED, "rope_scaling",
+                            CFG ": 'rope_scaling' is not supported for ModernBERT");
+    for (i = 0; i < 2; i++) {
+        const char *key = i ? "classifier_activation" : "hidden_activation";
+
+        if ((rc = mdl_cfg_str(c, CFG, key, &act, err)) != RC_OK)
+            return rc;
+        if (act && strcmp(act, "gelu") != 0)
+            return rc_fail_what(err, RC_UNSUPPORTED, key,
+                                CFG ": activation '%.40s' is not supported for ModernBERT (gelu)",
+                                act);
+    }
+    return RC_OK;
+}
+
+/* {"rope_parameters": {kind: {"rope_theta"}}}, or the older word beside. */
+static enum rc read_theta(const json_t *c, const char *kind, const char *older, double dflt,
+                          float *out, struct rc_err *err)
+{
+    const json_t *r = json_object_get(json_object_get(c, "rope_parameters"), kind);
+    const char *type = NULL;
+    enum rc rc;
+
+    if ((rc = mdl_cfg_pos(c, CFG, older, 1e12, dflt, out, err)) != RC_OK || !json_is_object(r))
+        return rc;
+    if ((rc = mdl_cfg_str(r, "rope_parameters", "rope_type", &type, err)) != RC_OK)
+        return rc;
+    if (type && strcmp(type, "default") != 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, "rope_type",
+                            CFG ": rope type '%.40s' is not supported for ModernBERT (default)",
+                            type);
+    return mdl_cfg_pos(r, "rope_parameters", "rope_theta", 1e12, *out, out, err);
+}
+
+static enum rc read_kinds(struct modernbert *b, const json_t *c, struct rc_err *err)
+{
+    const json_t *types = json_object_get(c, "layer_types");
+    uint32_t every, l;
+    enum rc rc;
+
+    if ((rc = mdl_cfg_u32(c, CFG, "global_attn_every_n_layers", 1, 1024, 3, &every, err)) != RC_OK)
+        return rc;
+    if (json_is_array(types) && json_array_size(types) != b->n_layers)
+        return rc_fail_what(err, RC_FORMAT, "layer_types",
+                            CFG ": 'layer_types' must list all %u layers", b->n_layers);
+    for (l = 0; l < b->n_layers; l++) {
+        const char *s = json_string_value(json_array_get(types, l));
+
+        if (!json_is_array(types))
+            b->layer[l].slides = l % every != 0;
+        else if (s && strcmp(s, "sliding_attention") == 0)
+            b->layer[l].slides = true;
+        else if (!s || strcmp(s, "full_attention") != 0)
+            return rc_fail_what(err, RC_FORMAT, "layer_types",
+                                CFG ": layer_types[%u] is '%.40s', expected full_attention or "
+                                    "sliding_attention",
+                                l, s ? s : "not a string");
+    }
+    return RC_OK;
+}
+
+static enum rc read_numbers(struct mdl *m, struct modernbert *b, const json_t *c,
+                            struct rc_err *err)
+{
+    uint32_t window = 0;
+    const struct {
+        const char *key;
+        uint32_t *at, min, max;
+        int64_t dflt;
+    } numbers[] = {
+        {"num_hidden_layers", &b->n_layers, 1, MODERNBERT_MAX_LAYERS, MDL_REQUIRED},
+        {"hidden_size", &b->d_model, 1, MAX_WIDTH, MDL_REQUIRED},
+        {"intermediate_size", &b->d_ff, 1, 1u << 20, MDL_REQUIRED},
+        {"num_attention_heads", &b->n_heads, 1, 1024, MDL_REQUIRED},
+        {"max_position_embeddings", &b->n_pos, 2, 1u << 20, 8192},
+        {"local_attention", &window, 2, 1u << 24, 128},
+        {"vocab_size", &m->info.vocab_size, 1, 1u << 22, MDL_REQUIRED},
+    };
+    size_t i;
+    enum rc rc;
+
+    for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if ((rc = mdl_cfg_u32(c, CFG, numbers[i].key, numbers[i].min, numbers[i].max,
+                              numbers[i].dflt, numbers[i].at, err)) != RC_OK)
+            return rc;
+    b->radius = window / 2;
+    if ((rc = mdl_cfg_pos(c, CFG, "norm_eps", 1, 1e-5, &b->norm_eps, err)) != RC_OK ||
+        (rc = read_theta(c, "full_attention", "global_rope_theta", 160000, &b->theta_full, err)) !=
+            RC_OK ||
+        (rc = read_theta(c, "sliding_attention", "local_rope_theta", 10000, &b->theta_slides,
+                         err)) != RC_OK ||
+        (rc = read_kinds(b, c, err)) != RC_OK)
+        return rc;
+    if (b->d_model % (2 * b->n_heads) != 0)
+        return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
+                            CFG ": hidden_size %u does not make %u heads of an even width",
+                            b->d_model, b->n_heads);
+    b->head_dim = b->d_model / b->n_heads;
+    return RC_OK;
+}
+
+/* ---------------------------------------------------------------- what it does */
+
+static enum rc as_scorer(struct mdl *m, struct modernbert *b, const json_t *c, struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(m->file, "classifier.weight");
+    const char *pool = NULL;
+    enum rc rc;
+
+    if ((rc = mdl_cfg_str(c, CFG, "classifier_pooling", &pool, err)) != RC_OK ||
+        (rc = mdl_cfg_bool(c, CFG, "classifier_bias", false, &b->score_bias, err)) != RC_OK)
+        return rc;
+    if (t && t->n_dims == 2 && t->dims[0] != 1)
+        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
+                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
+                            "are served",
+                            t->name, (unsigned long long)t->dims[0]);
+    if (pool && strcmp(pool, "cls") != 0 && strcmp(pool, "mean") != 0)
+        return rc_fail_what(err, RC_UNSUPPORTED, "classifier_pooling",
+                            CFG ": classifier_pooling '%.40s' is not supported (cls, mean)", pool);
+    b->score_pool = pool && strcmp(pool, "mean") == 0 ? BE_POOL_MEAN : BE_POOL_CLS;
+    m->info.can_rerank = true;
+    return RC_OK;
+}
+
+static enum rc as_embedder(struct mdl *m, struct modernbert *b, int root_fd, struct rc_err *err)
+{
+    enum rc rc;
+
+    if ((rc = mdl_sbert_load(&b->st, root_fd, err)) != RC_OK ||
+        (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
+        return rc;
+    m->info.can_embed = true;
+    if (b->st.max_seq && b->st.max_seq < b->n_pos)
+        m->info.max_input_tokens = b->st.max_seq;
+    if (b->st.default_prompt >= 0)
+        snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
+                 b->st.prompts[b->st.default_prompt].name);
+    return RC_OK;
+}
+
+enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
+{
+    struct modernbert *b = calloc(1, sizeof(*b));
+    enum rc rc;
+
+    if (!b)
+        return rc_fail(err, RC_NOMEM, "no memory for a model");
+    m->state = b; /* freed by mdl_close */
+    if ((rc = refusals(src->config, err)) != RC_OK ||
+        (rc = read_numbers(m, b, src->config, err)) != RC_OK)
+        return rc;
+    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
+        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
+                            "the tokenizer has %u pieces, the model only %u word vectors",
+                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if (mdl_file_find(m->file, "model.embeddings.tok_embeddings.weight"))
+        snprintf(b->prefix, sizeof(b->prefix), "model.");
+    m->info.train_ctx_tokens = m->info.max_input_tokens = b->n_pos;
+    m->info.n_layers = b->n_layers;
+    m->info.d_model = b->d_model;
+    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, b, src->config, err)
+                                                             : as_embedder(m, b, src->root_fd, err);
+}
+
+/* ------------------------------------------------------------------- weights */
+
+static enum rc plan_vector(struct mdl *m, const char *name, uint32_t n, struct be_weight **slot,
+                           struct rc_err *err)
+{
+    return mdl_plan_weight(&m->plan, name, BE_USE_VECTOR, 1, n, 0, 0, slot, err);
+}
+
+static enum rc plan_layer(struct mdl *m, struct modernbert *b, uint32_t l, struct rc_err *err)
+{
+    struct modernbert_layer *w = &b->layer[l];
+    uint32_t d = b->d_model, ff = b->d_ff;
+    char stem[48], name[96];
+    enum rc rc;
+
+    snprintf(stem, sizeof(stem), "%slayers.%u.", b->prefix, l);
+#define NAME(x) (snprintf(name, sizeof(name), "%s%s.weight", stem, x), name)
+    if ((l > 0 && (rc = plan_vector(m, NAME("attn_norm"), d, &w->attn_norm, err)) != RC_OK) ||
+        (rc = mdl_plan_split(&m->plan, NAME("attn.Wqkv"), BE_USE_LINEAR, 3 * (uint64_t)d, d, 3,
+                             w->qkv, err)) != RC_OK ||
+        (rc = mdl_plan_weight(&m->plan, NAME("attn.Wo"), BE_USE_LINEAR, 2, d, d, 0, &w->attn_out,
+                              err)) != RC_OK ||
+        (rc = plan_vector(m, NAME("mlp_norm"), d, &w->mlp_norm, err)) != RC_OK ||
+        (rc = mdl_plan_split(&m->plan, NAME("mlp.Wi"), BE_USE_LINEAR, 2 * (uint64_t)ff, d, 2, w->wi,
+                             err)) != RC_OK)
+        return rc;
+    return mdl_plan_weight(&m->plan, NAME("mlp.Wo"), BE_USE_LINEAR, 2, d, ff, 0, &w->mlp_out, err);
+#undef NAME
+}
+
+static enum rc plan_score(struct mdl *m, struct modernbert *b, struct rc_err *err)
+{
+    uint32_t d = b->d_model;
+    enum rc rc;
+
+    if ((rc = mdl_plan_weight(&m->plan, "head.dense.weight", BE_USE_LINEAR, 2, d, d, 0, &b->dense_w,
+                              err)) != RC_OK ||
+        (b->score_bias && (rc = plan_vector(m, "head.dense.bias", d, &b->dense_b, err)) != RC_OK) ||
+        (rc = plan_vector(m, "head.norm.weight", d, &b->score_norm, err)) != RC_OK ||
+        (rc = mdl_plan_weight(&m->plan, "classifier.weight", BE_USE_LINEAR, 2, 1, d, 0, &b->logit_w,
+                              err)) != RC_OK)
+        return rc;
+    return plan_vector(m, "classifier.bias", 1, &b->logit_b, err);
+}
+
+enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err)
+{
+    struct modernbert *b = m->state;
+    char name[96];
+    uint32_t l;
+    enum rc rc;
+
+    snprintf(name, sizeof(name), "%sembeddings.tok_embeddings.weight", b->prefix);
+    if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_EMBED, 2, m->info.vocab_size, b->d_model, 0,
+                              &b->word, err)) != RC_OK)
+        return rc;
+    snprintf(name, sizeof(name), "%sembeddings.norm.weight", b->prefix);
+    if ((rc = plan_vector(m, name, b->d_model, &b->embed_norm, err)) != RC_OK)
+        return rc;
+    for (l = 0; l < b->n_layers; l++)
+        if ((rc = plan_layer(m, b, l, err)) != RC_OK)
+            return rc;
+    snprintf(name, sizeof(name), "%sfinal_norm.weight", b->prefix);
+    if ((rc = plan_vector(m, name, b->d_model, &b->final_norm, err)) != RC_OK)
+        return rc;
+    return m->info.can_rerank ? plan_score(m, b, err) : mdl_sbert_plan(&b->st, m, err);
+}
+
+/* -------------------------------------------------------------------- memory */
+
+enum rc mdl_modernbert_fit(struct mdl *m, struct rc_err *err)
+{
+    struct modernbert *b = m->state;
+    enum rc rc = mdl_passes_fit(m, err);
+    uint32_t rows = m->passes.max_rows, seqs = m->info.can_rerank ? m->passes.max_seqs : 0;
+    const struct {
+        uint32_t rows, cols;
+        struct be_tensor **slot;
+    } want[] = {
+        {rows, b->d_model, &b->x},      {rows, b->d_model, &b->h}, {rows, b->d_model, &b->q},
+        {rows, b->d_model, &b->k},      {rows, b->d_model, &b->v}, {rows, b->d_model, &b->att},
+        {rows, b->d_ff, &b->ff},        {rows, b->d_ff, &b->gate}, {seqs, b->d_model, &b->pooled},
+        {seqs, b->d_model, &b->hidden}, {seqs, 1, &b->logit},
+    };
+    size_t i;
+
+    for (i = 0; rc == RC_OK && i < sizeof(want) / sizeof(*want); i++)
+        if (want[i].rows > 0)
+            rc = mdl_plan_tensor(&m->plan, want[i].rows, want[i].cols, want[i].slot, err);
+    m->info.ctx_tokens = m->info.max_input_tokens;
+    return rc == RC_OK && m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : rc;
+}
+
+void mdl_modernbert_free(struct mdl *m)
+{
+    struct modernbert *b = m->state;
+
+    mdl_sbert_deinit(&b->st);
+    free(b);
+    m->state = NULL;
+}

@@ -1,0 +1,116 @@
+/* sup_items.c - errors of single inputs, pins and the numeric frame (see sup_items.h). */
+#include "sup_items.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+void sup_item_error(struct sup_item_errors *e, uint32_t idx, const struct sup_fail *f,
+                    const char *stage)
+{
+    struct sup_json *o = &e->out;
+
+    sup_json_fmt(o, "%s{\"index\":%u,\"code\":", e->n++ ? "," : "", idx);
+    sup_json_quoted(o, sup_code_word(f->code));
+    sup_json_str(o, ",\"message\":");
+    sup_json_quoted(o, f->err.msg);
+    sup_json_fmt(o, ",\"stage\":\"%s\",\"retryable\":%s,\"status\":%u", stage,
+                 f->retry_ms ? "true" : "false", sup_fail_http(f));
+    if (f->retry_ms)
+        sup_json_fmt(o, ",\"retry_after_ms\":%u", f->retry_ms);
+    sup_fail_tokens(f, o);
+    sup_json_str(o, "}");
+}
+
+bool sup_item_rows(Ipc__ItemError *const *list, size_t n, uint32_t n_rows, bool per_item,
+                   bool *failed)
+{
+    if (n && !per_item)
+        return false;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t row = list[k]->index;
+
+        if (row >= n_rows || failed[row] || !list[k]->error)
+            return false;
+        failed[row] = true;
+    }
+    return true;
+}
+
+/* The worker's "" is its text. */
+static const char *stage_of(const char *s)
+{
+    return *s ? s : "text_inference";
+}
+
+void sup_item_notes(struct sup_item_errors *e, Ipc__ItemError *const *list, size_t n,
+                    const uint32_t *at)
+{
+    for (size_t k = 0; k < n; k++) {
+        const Ipc__Error *src = list[k]->error;
+        struct rc_err err = RC_ERR_INIT;
+        struct sup_fail f;
+
+        rc_fail_what(&err, rc_from_wire(src->code), src->what, "%.*s",
+                     src->message.len < 400 ? (int)src->message.len : 400,
+                     src->message.len ? (const char *)src->message.data : "");
+        err.n = src->n;
+        err.limit = src->limit;
+        sup_fail_refused(&f, &err);
+        sup_item_error(e, at[list[k]->index], &f, stage_of(list[k]->stage));
+    }
+}
+
+void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs)
+{
+    sup_json_str(o, ",\"errors\":[");
+    if (e->out.failed)
+        o->failed = true;
+    sup_json_put(o, e->out.p, e->out.n);
+    sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", n_inputs,
+                 n_inputs - e->n, e->n);
+}
+
+bool sup_pin_kept(const char *asked, const char *have, struct sup_fail *f)
+{
+    if (!*asked || strcmp(asked, have) == 0)
+        return true;
+    sup_fail_set(f, SUP_E_MODEL_IDENTITY_MISMATCH, "model_identity",
+                 "field 'model_identity': got %.8s..., the loaded model %s%.8s%s", asked,
+                 *have ? "is " : "has no identity", have, *have ? "..." : "");
+    return false;
+}
+
+bool sup_numeric_wanted(const char *accept)
+{
+    const size_t n = strlen(SUP_NUMERIC_TYPE);
+
+    for (const char *p = accept ? accept : ""; *p; p += strcspn(p, ","), p += *p == ',') {
+        const char *q;
+        size_t len;
+
+        p += strspn(p, " \t");
+        len = strcspn(p, ",");
+        if (len < n || strncasecmp(p, SUP_NUMERIC_TYPE, n) != 0 || strcspn(p + n, " \t;,") != 0)
+            continue;
+        q = strstr(p + n, "q=");
+        if (!q || q >= p + len || strtod(q + 2, NULL) > 0)
+            return true;
+    }
+    return false;
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        p[i] = (uint8_t)(v >> (8 * i));
+}
+
+void sup_numeric_head(struct sup_json *o, uint8_t kind, uint64_t rows, uint64_t columns)
+{
+    uint8_t h[SUP_NUMERIC_HEAD] = {'A', 'F', 'N', '1', kind};
+
+    put64(h + 8, rows);
+    put64(h + 16, columns);
+    sup_json_put(o, h, sizeof(h));
+}

@@ -1,0 +1,49 @@
+/* sup_items.h - requests of many inputs: errors of single ones, files pinned, numbers as bytes.
+ *
+ * What embed, rerank and extract have in common. With error_policy per_item a bad input is
+ * an entry of errors[] and its neighbours are answered; row k of a worker's answer is then
+ * input at[k] of the request. Tests: tests/supervisor/test_sup_api_embed.c,
+ * test_sup_api_rerank.c
+ */
+#ifndef INFERD_SUP_ITEMS_H
+#define INFERD_SUP_ITEMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "inferd.pb-c.h"
+#include "sup_json.h"
+#include "sup_status.h"
+
+#define SUP_NUMERIC_TYPE "application/vnd.antfly.numeric.v1"
+#define SUP_NUMERIC_MAX (4u << 20) /* bytes of such an answer; larger ones are JSON */
+#define SUP_NUMERIC_HEAD 24u
+
+struct sup_item_errors {
+    struct sup_json out; /* entries of errors[], without brackets */
+    uint32_t n;
+};
+
+/* One entry. */
+void sup_item_error(struct sup_item_errors *e, uint32_t idx, const struct sup_fail *f,
+                    const char *stage);
+/* Those of a worker: of its n_rows rows, each at most once; failed [n_rows] is set. false: it
+ * named others, or any where per_item was not asked. */
+bool sup_item_rows(Ipc__ItemError *const *list, size_t n, uint32_t n_rows, bool per_item,
+                   bool *failed);
+void sup_item_notes(struct sup_item_errors *e, Ipc__ItemError *const *list, size_t n,
+                    const uint32_t *at);
+/* ,"errors":[...],"summary":{...} */
+void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs);
+
+/* A pinned request is checked before it is worked on; this is whether the worker kept to it.
+ * asked "": any. */
+bool sup_pin_kept(const char *asked, const char *have, struct sup_fail *f);
+
+/* Does the header Accept (or NULL) name the numeric frame, and not with q=0? */
+bool sup_numeric_wanted(const char *accept);
+/* "AFN1", u32 kind (1 = embeddings, 2 = scores), u64 rows, u64 columns; then come the numbers. */
+void sup_numeric_head(struct sup_json *o, uint8_t kind, uint64_t rows, uint64_t columns);
+
+#endif
