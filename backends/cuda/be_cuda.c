@@ -135,14 +135,12 @@ static bool is_off(const char *name)
     return v && strcmp(v, "0") == 0;
 }
 
-/* With INFERD_CUDA_OVERLAP=1 launches of a list overlap on sm_90 and later, with a driver that
- * captures such launches in graphs (12.3). Results have the same bits. Off by itself: chains of
- * small kernels gain a third, whole models on an H200 nothing or less (docs/performance.md). */
+/* Launches of a list overlap on sm_90 and later, with a driver that captures such launches in
+ * graphs (12.3). Debugging: INFERD_CUDA_OVERLAP=0 keeps them apart; results have the same bits. */
 static bool can_overlap(const struct be_cuda_ctx *c)
 {
-    const char *v = getenv("INFERD_CUDA_OVERLAP");
-
-    return v && strcmp(v, "1") == 0 && c->arch >= 90 && c->d->launch_ex && c->d->version >= 12030;
+    return !is_off("INFERD_CUDA_OVERLAP") && c->arch >= 90 && c->d->launch_ex &&
+           c->d->version >= 12030;
 }
 
 static enum rc ctx_open(struct be_cuda_ctx *c, const struct be_opts *o, struct rc_err *err)
@@ -318,6 +316,7 @@ const struct be_ops be_cuda_ops = {
     .kv_write = be_cuda_kv_write,
     .attention = be_cuda_attention,
     .attention_packed = be_cuda_attention_packed,
+    .attention_rel = be_cuda_attention_rel,
     .gather = be_cuda_gather,
     .softcap = be_cuda_softcap,
     .scale = be_cuda_scale,

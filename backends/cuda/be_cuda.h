@@ -110,6 +110,7 @@ struct be_cuda_list {
     uint8_t *args;           /* [BE_CUDA_ARGS] */
     uint32_t n, args_used;
     uint64_t gen; /* number of this list, from 1 */
+    bool early;   /* a first part of the pass is under way */
 };
 
 /* The sequences of an operation over the cache, as they lie in staging. */
@@ -171,6 +172,7 @@ struct be_cuda_freq {
 
 #define BE_CUDA_PACKED 8
 struct be_cuda_packed {
+    enum be_kop op;
     uint32_t head_dim, type;
     struct be_cuda_fn *fn;
 };
@@ -212,7 +214,7 @@ struct be_cuda_ctx {
     char lost_why[256];
     bool f16, tf32;          /* opts.compute */
     bool no_fuse, no_graphs; /* INFERD_CUDA_FUSE=0, INFERD_CUDA_GRAPHS=0 */
-    bool overlap;            /* kernels of a list overlap (INFERD_CUDA_OVERLAP=1) */
+    bool overlap;            /* kernels of a list overlap (unless INFERD_CUDA_OVERLAP=0) */
 
     /* memory */
     struct be_cuda_block *blocks[BE_CUDA_KINDS];
@@ -402,6 +404,8 @@ enum rc be_cuda_act_reserve(struct be_cuda_ctx *c, uint32_t cap_rows, uint32_t n
 
 /* ---- be_cuda_attn.c */
 enum rc be_cuda_attention(struct be_ctx *, const struct be_attention_args *, struct rc_err *);
+enum rc be_cuda_attention_rel(struct be_ctx *, const struct be_attention_rel_args *,
+                              struct rc_err *);
 enum rc be_cuda_attention_packed(struct be_ctx *, const struct be_attention_packed_args *,
                                  struct rc_err *);
 

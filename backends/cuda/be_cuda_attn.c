@@ -260,10 +260,10 @@ enum rc be_cuda_attention(struct be_ctx *ctx, const struct be_attention_args *a,
 
 /* -------------------------------------------------------------------- packed */
 
-static enum rc packed_fn(struct be_cuda_ctx *c, uint32_t head_dim, uint32_t type,
+static enum rc packed_fn(struct be_cuda_ctx *c, enum be_kop op, uint32_t head_dim, uint32_t type,
                          struct be_cuda_fn **out, struct rc_err *err)
 {
-    struct be_kplan_req r = {.op = BE_KOP_ATTN_PACKED,
+    struct be_kplan_req r = {.op = op,
                              .act = type == KX_F16 ? BE_KACT_F16 : BE_KACT_F32,
                              .head_dim = head_dim,
                              .open = true}; /* any number of heads */
@@ -271,18 +271,17 @@ static enum rc packed_fn(struct be_cuda_ctx *c, uint32_t head_dim, uint32_t type
     enum rc rc;
 
     for (size_t i = 0; i < BE_CUDA_PACKED && !p; i++)
-        if (!c->packed[i].fn || (c->packed[i].head_dim == head_dim && c->packed[i].type == type))
+        if (!c->packed[i].fn || (c->packed[i].op == op && c->packed[i].head_dim == head_dim &&
+                                 c->packed[i].type == type))
             p = &c->packed[i];
     if (p && p->fn) {
         *out = p->fn;
         return RC_OK;
     }
-    if ((rc = be_cuda_fn_plan(c, &r, out, err)) != RC_OK) {
-        rc_wrap(err, "attention_packed");
+    if ((rc = be_cuda_fn_plan(c, &r, out, err)) != RC_OK)
         return rc;
-    }
     if (p)
-        *p = (struct be_cuda_packed){head_dim, type, *out};
+        *p = (struct be_cuda_packed){op, head_dim, type, *out};
     return RC_OK;
 }
 
@@ -316,66 +315,139 @@ static enum rc packed_tiles(struct be_cuda_ctx *c, const struct be_attention_pac
     return RC_OK;
 }
 
-enum rc be_cuda_attention_packed(struct be_ctx *ctx, const struct be_attention_packed_args *a,
-                                 struct rc_err *err)
+static enum rc check_packed(const char *op, const struct be_attention_packed_args *a, uint32_t n,
+                            struct rc_err *err)
 {
-    struct be_cuda_ctx *c = be_cuda(ctx);
+    uint32_t kv_cols = a->n_kv_heads * a->head_dim;
+    enum rc rc;
+
+    if (a->radius < -1)
+        return rc_fail(err, RC_INVALID, "%s: radius %d", op, a->radius);
+    for (uint32_t s = 0; s < a->n_seqs; s++)
+        if (a->offsets[s] > a->offsets[s + 1])
+            return rc_fail(err, RC_INVALID, "%s: offsets %u, %u go down", op, a->offsets[s],
+                           a->offsets[s + 1]);
+    if ((rc = be_cuda_check_tensor(a->q, op, "q", n, a->n_heads * a->head_dim, err)) != RC_OK ||
+        (rc = be_cuda_check_tensor(a->out, op, "out", n, a->n_heads * a->head_dim, err)) != RC_OK ||
+        (rc = be_cuda_check_tensor(a->k, op, "k", n, kv_cols, err)) != RC_OK ||
+        (rc = be_cuda_check_tensor(a->v, op, "v", n, kv_cols, err)) != RC_OK)
+        return rc;
+    if (a->out == a->q || a->out == a->k || a->out == a->v)
+        return rc_fail(err, RC_INVALID, "%s: out is an input", op);
+    if (a->q->type != a->k->type || a->q->type != a->v->type)
+        return rc_fail(err, RC_INVALID, "%s: q, k and v hold different types", op);
+    return RC_OK;
+}
+
+static enum rc check_rel(const char *op, const struct be_attention_rel_args *a, struct rc_err *err)
+{
+    const struct be_tensor *const t[] = {a->rk, a->rq};
+    uint32_t cols = a->n_heads * a->head_dim;
+    enum rc rc;
+
+    for (int i = 0; i < 2; i++) {
+        if (!t[i])
+            continue;
+        if ((rc = be_cuda_check_tensor(t[i], op, i ? "rq" : "rk", a->n_rel, cols, err)) != RC_OK)
+            return rc;
+        if (t[i] == a->out || t[i]->type != a->q->type || (a->rk && t[i]->n_cols != a->rk->n_cols))
+            return rc_fail(err, RC_INVALID, "%s: %s is out, or not of the type and width of %s", op,
+                           i ? "rq" : "rk", i && a->rk ? "q and rk" : "q");
+    }
+    if (a->reach > 1u << 20)
+        return rc_fail(err, RC_INVALID, "%s: a reach of %u, at most %u", op, a->reach, 1u << 20);
+    for (uint32_t i = 0; i <= 2 * a->reach; i++)
+        if (a->rel[i] < 0 || (uint32_t)a->rel[i] >= a->n_rel)
+            return rc_fail(err, RC_INVALID, "%s: distance %d has vector %d of %u", op,
+                           (int)i - (int)a->reach, a->rel[i], a->n_rel);
+    for (uint32_t s = 0; s < a->n_seqs; s++)
+        if (a->offsets[s + 1] > a->offsets[s] && a->offsets[s + 1] - a->offsets[s] - 1 > a->reach)
+            return rc_fail(err, RC_INVALID, "%s: %u rows, with a reach of %u at most %u", op,
+                           a->offsets[s + 1] - a->offsets[s], a->reach, a->reach + 1);
+    return RC_OK;
+}
+
+/* rel: with relative positions, or NULL. */
+static enum rc run_packed(struct be_cuda_ctx *c, const struct be_attention_packed_args *a,
+                          const struct be_attention_rel_args *rel, struct rc_err *err)
+{
+    const char *op = rel ? "attention_rel" : "attention_packed";
+    uint32_t n = a->n_seqs > 0 ? a->offsets[a->n_seqs] : 0;
+    uint64_t rel_bytes = rel ? (2ull * rel->reach + 1) * sizeof(*rel->rel) : 0;
     struct be_cuda_fn *f = NULL;
-    struct kx_attn_packed k;
-    uint32_t kv_cols, n = 0;
-    cu_ptr off = 0;
+    struct kx_attn_rel k;
+    cu_ptr off = 0, at = 0;
     enum rc rc;
 
     c->ops++;
-    if ((rc = check_heads("attention_packed", a->n_heads, a->n_kv_heads, a->head_dim, err)) !=
-        RC_OK)
+    if ((rc = check_heads(op, a->n_heads, a->n_kv_heads, a->head_dim, err)) != RC_OK ||
+        (rc = check_packed(op, a, n, err)) != RC_OK ||
+        (rel && (rc = check_rel(op, rel, err)) != RC_OK))
         return rc;
-    if (a->radius < -1)
-        return rc_fail(err, RC_INVALID, "attention_packed: radius %d", a->radius);
-    for (uint32_t s = 0; s < a->n_seqs; s++)
-        if (a->offsets[s] > a->offsets[s + 1])
-            return rc_fail(err, RC_INVALID, "attention_packed: offsets %u, %u go down",
-                           a->offsets[s], a->offsets[s + 1]);
-    if (a->n_seqs > 0)
-        n = a->offsets[a->n_seqs];
-    kv_cols = a->n_kv_heads * a->head_dim;
-    if ((rc = be_cuda_check_tensor(a->q, "attention_packed", "q", n, a->n_heads * a->head_dim,
-                                   err)) != RC_OK ||
-        (rc = be_cuda_check_tensor(a->out, "attention_packed", "out", n, a->n_heads * a->head_dim,
-                                   err)) != RC_OK ||
-        (rc = be_cuda_check_tensor(a->k, "attention_packed", "k", n, kv_cols, err)) != RC_OK ||
-        (rc = be_cuda_check_tensor(a->v, "attention_packed", "v", n, kv_cols, err)) != RC_OK)
+    rc = packed_fn(c, rel ? BE_KOP_ATTN_REL : BE_KOP_ATTN_PACKED, a->head_dim, a->q->type, &f, err);
+    if (rc != RC_OK) {
+        rc_wrap(err, "%s", op);
         return rc;
-    if (a->out == a->q || a->out == a->k || a->out == a->v)
-        return rc_fail(err, RC_INVALID, "attention_packed: out is an input");
-    if (a->q->type != a->k->type || a->q->type != a->v->type)
-        return rc_fail(err, RC_INVALID, "attention_packed: q, k and v hold different types");
-    if ((rc = packed_fn(c, a->head_dim, a->q->type, &f, err)) != RC_OK ||
-        (rc = be_cuda_room(c, 1,
-                           ((uint64_t)a->n_seqs + 1) * 4 +
+    }
+    if ((rc = be_cuda_room(c, 1,
+                           ((uint64_t)a->n_seqs + 1) * 4 + rel_bytes +
                                ((uint64_t)n / tile_rows(f) + a->n_seqs) * sizeof(struct kx_qtile) +
-                               4 * BE_CUDA_ALIGN,
-                           "attention_packed", err)) != RC_OK ||
+                               5 * BE_CUDA_ALIGN,
+                           op, err)) != RC_OK ||
         n == 0 ||
-        (rc = be_cuda_stage_put(c, a->offsets, ((uint64_t)a->n_seqs + 1) * 4, &off, err)) != RC_OK)
+        (rc = be_cuda_stage_put(c, a->offsets, ((uint64_t)a->n_seqs + 1) * 4, &off, err)) !=
+            RC_OK ||
+        (rel && (rc = be_cuda_stage_put(c, rel->rel, rel_bytes, &at, err)) != RC_OK))
         return rc;
-    k = (struct kx_attn_packed){.q = a->q->mem.p,
-                                .k = a->k->mem.p,
-                                .v = a->v->mem.p,
-                                .out = a->out->mem.p,
-                                .off = off,
-                                .n_seqs = a->n_seqs,
-                                .n_heads = a->n_heads,
-                                .n_kv_heads = a->n_kv_heads,
-                                .head_dim = a->head_dim,
-                                .x_t = a->q->type,
-                                .q_stride = a->q->n_cols,
-                                .kv_stride = a->k->n_cols,
-                                .scale = a->scale,
-                                .radius = a->radius};
-    if ((rc = packed_tiles(c, a, off, tile_rows(f), &k, err)) != RC_OK ||
+    k = (struct kx_attn_rel){.p = {.q = a->q->mem.p,
+                                   .k = a->k->mem.p,
+                                   .v = a->v->mem.p,
+                                   .out = a->out->mem.p,
+                                   .off = off,
+                                   .n_seqs = a->n_seqs,
+                                   .n_heads = a->n_heads,
+                                   .n_kv_heads = a->n_kv_heads,
+                                   .head_dim = a->head_dim,
+                                   .x_t = a->q->type,
+                                   .q_stride = a->q->n_cols,
+                                   .kv_stride = a->k->n_cols,
+                                   .scale = a->scale,
+                                   .radius = a->radius},
+                             .rel = at};
+    if (rel) {
+        k.rk = rel->rk ? rel->rk->mem.p : 0;
+        k.rq = rel->rq ? rel->rq->mem.p : 0;
+        k.reach = rel->reach;
+        k.rel_stride = rel->rk ? rel->rk->n_cols : rel->rq ? rel->rq->n_cols : 0;
+    }
+    /* the argument of a packed kernel is the first member */
+    if ((rc = packed_tiles(c, a, off, tile_rows(f), &k.p, err)) != RC_OK ||
         (rc = be_cuda_push(c, f, &k, err)) != RC_OK)
         return rc;
-    be_cuda_wrote(c, a->out, k.x_t);
+    be_cuda_wrote(c, a->out, k.p.x_t);
     return RC_OK;
+}
+
+enum rc be_cuda_attention_packed(struct be_ctx *ctx, const struct be_attention_packed_args *a,
+                                 struct rc_err *err)
+{
+    return run_packed(be_cuda(ctx), a, NULL, err);
+}
+
+enum rc be_cuda_attention_rel(struct be_ctx *ctx, const struct be_attention_rel_args *a,
+                              struct rc_err *err)
+{
+    struct be_attention_packed_args p = {.q = a->q,
+                                         .k = a->k,
+                                         .v = a->v,
+                                         .out = a->out,
+                                         .offsets = a->offsets,
+                                         .n_seqs = a->n_seqs,
+                                         .n_heads = a->n_heads,
+                                         .n_kv_heads = a->n_heads,
+                                         .head_dim = a->head_dim,
+                                         .scale = a->scale,
+                                         .radius = -1};
+
+    return run_packed(be_cuda(ctx), &p, a, err);
 }

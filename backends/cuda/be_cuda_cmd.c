@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A list this long is launched while the host writes the rest of the pass. */
+#define EARLY_CMDS 48u
+
 #define FN_MAX_DYN_SHARED 8 /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 
 enum rc be_cuda_list_init(struct be_cuda_ctx *c, struct rc_err *err)
@@ -150,6 +153,10 @@ enum rc be_cuda_room(struct be_cuda_ctx *c, uint32_t n_cmds, uint64_t stage_byte
     if (l->n + n_cmds > BE_CUDA_CMDS || l->args_used + args > BE_CUDA_ARGS ||
         c->stage.used + stage_bytes > BE_CUDA_STAGE)
         return be_cuda_flush(c, err);
+    if (!l->early && c->base.sealed && l->n >= EARLY_CMDS) {
+        l->early = true;
+        return be_cuda_flush(c, err);
+    }
     return RC_OK;
 }
 
@@ -215,6 +222,7 @@ enum rc be_cuda_wait(struct be_cuda_ctx *c, struct rc_err *err)
     if (rc != RC_OK)
         return rc;
     c->ks.syncs++;
+    c->list.early = false;
     return be_cuda_do(c, c->d->stream_sync(c->stream), "running kernels", err);
 }
 

@@ -487,6 +487,38 @@ static void packed_build(struct kc_case *c)
         v >= 2 ? "one tensor" : "three tensors", a->x_t == KX_F16 ? "f16" : "f32");
 }
 
+/* Relative positions: both terms or one; distances in buckets, so that vectors repeat. */
+static void rel_build(struct kc_case *c)
+{
+    struct kx_attn_rel *a = ARGS(c, kx_attn_rel);
+    uint32_t v, cols, n_rel, *rel;
+
+    packed_build(c);
+    v = c->variant % 4;
+    cols = a->p.n_heads * c->s.head_dim;
+    a->p.radius = -1;
+    a->reach = (c->s.rows > c->s.seq ? c->s.rows : c->s.seq) + v;
+    a->rel_stride = cols + (v == 1 ? 8 : 0);
+    n_rel = a->reach + 1;
+    if (v != 2)
+        kc_tensor(c, AT(kx_attn_rel, rk), a->p.x_t, n_rel, a->rel_stride, KC_IN);
+    if (v != 3)
+        kc_tensor(c, AT(kx_attn_rel, rq), a->p.x_t, n_rel, a->rel_stride, KC_IN);
+    rel = kc_data(c, kc_add(c, AT(kx_attn_rel, rel), 2 * (size_t)a->reach + 1, KC_I32, KC_IN));
+    for (uint32_t i = 0; rel && i <= 2 * a->reach; i++)
+        rel[i] = i / 2;
+    SAY(c, "%u sequence(s), terms of %s, %s, %s", a->p.n_seqs,
+        v == 2   ? "keys"
+        : v == 3 ? "queries"
+                 : "both",
+        v >= 2 ? "one tensor" : "three tensors", a->p.x_t == KX_F16 ? "f16" : "f32");
+}
+
+static uint64_t work_rel(const struct kc_shape *s)
+{
+    return 3 * work_attn(s);
+}
+
 #define ALL_INPUTS ((1u << KC_INPUT_COUNT) - 1)
 
 const struct kc_builder kc_attn_builders[] = {
@@ -525,5 +557,12 @@ const struct kc_builder kc_attn_builders[] = {
      ALL_INPUTS & ~(1u << KC_NAN_INF),
      {.rows = 21, .q_heads = 4, .kv_heads = 4, .head_dim = 64, .seq = 21},
      work_attn},
+    {BE_KOP_ATTN_REL,
+     sizeof(struct kx_attn_rel),
+     packed_variants,
+     rel_build,
+     ALL_INPUTS & ~(1u << KC_NAN_INF),
+     {.rows = 21, .q_heads = 2, .kv_heads = 2, .head_dim = 64, .seq = 21},
+     work_rel},
 };
 const uint32_t kc_n_attn_builders = sizeof(kc_attn_builders) / sizeof(kc_attn_builders[0]);

@@ -31,11 +31,12 @@ static const struct {
       "scores from tensor cores differ in their last bits, which may move a softmax "
       "weight by one rounding to f16 (2^-11)"}},
     {BE_KOP_ATTN_PACKED, BE_KNUM_FAST, {1e-6, 2e-3, "as for paged attention"}},
+    {BE_KOP_ATTN_REL, BE_KNUM_FAST, {1e-6, 2e-3, "as for paged attention"}},
 };
 
 struct be_kconf_tol be_kconf_tol_get(const struct be_kdesc *d)
 {
-    bool attn = d->op == BE_KOP_ATTN || d->op == BE_KOP_ATTN_PACKED;
+    bool attn = d->op == BE_KOP_ATTN || d->op == BE_KOP_ATTN_PACKED || d->op == BE_KOP_ATTN_REL;
 
     /* attention of any head width is computed in plain arithmetic */
     for (size_t i = 0; i < sizeof(tols) / sizeof(tols[0]); i++)

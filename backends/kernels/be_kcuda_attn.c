@@ -45,7 +45,7 @@ static void add_mma(struct be_ktext *out, const struct be_kattn_geo *g)
 
 enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
-    bool simt = false, mma = false, merge = false;
+    bool simt = false, mma = false, merge = false, rel = false;
     enum rc rc;
 
     for (uint32_t i = 0; i < be_kfam_attn.count(); i++) {
@@ -56,6 +56,7 @@ enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *
             continue;
         be_kattn_geo_get(&e->desc, &e->sched, &g);
         merge = merge || g.merge;
+        rel = rel || g.rel;
         if (g.mma && !mma)
             add_mma(out, &g);
         else if (!g.mma && !g.merge && !simt)
@@ -73,7 +74,11 @@ enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *
         return rc;
     if (simt && (rc = add_file(out, "kx_attn_simt.cu", err)) != RC_OK)
         return rc;
-    return mma ? add_file(out, "kx_attn_mma.cu", err) : RC_OK;
+    if (rel && (rc = add_file(out, "kx_attn_rel.cu", err)) != RC_OK)
+        return rc;
+    if (mma && (rc = add_file(out, "kx_attn_mma.cu", err)) != RC_OK)
+        return rc;
+    return mma && rel ? add_file(out, "kx_attn_rel_mma.cu", err) : RC_OK;
 }
 
 /* ------------------------------------------------------------------- kernels */
@@ -84,6 +89,7 @@ struct words {
     struct be_kattn_geo g;
     struct be_ktext *out;
     char group[80]; /* expression: query heads of a KV head */
+    const char *pk; /* packed: the kx_attn_packed of the arguments */
     const char *ty; /* plain arithmetic: type of keys, rounding, vector loads */
     int q8, half, vec;
     uint32_t depth;
@@ -101,18 +107,25 @@ static void line(struct words *w, const char *fmt, ...)
     be_ktext_add(w->out, "%*s%s\n", (int)(4 * w->depth), "", buf);
 }
 
+/* Tiles and sequences are read before kx_wait: no kernel writes them. */
 static void open_block(struct words *w)
 {
     const char *rows = w->g.mma ? w->g.split ? "16u" : "KX_MROWS" : "KX_SM";
 
     if (w->g.packed) {
-        line(w, "if (!kx_av_open_packed(&v, &a, kx_bx(), kx_by(), %s, %s))", rows,
-             w->g.mma ? "2u" : "a.x_t == KX_F16 ? 2u : 4u");
+        char es[64];
+
+        snprintf(es, sizeof(es), w->g.mma ? "2u" : "%s.x_t == KX_F16 ? 2u : 4u", w->pk);
+        line(w, "if (!kx_av_open_packed(&v, &%s, kx_bx(), kx_by(), %s, %s))", w->pk, rows, es);
         line(w, "    return;");
+        line(w, "kx_wait();");
+        if (w->g.rel)
+            line(w, "kx_ar_open(&r, &a, &v, kx_by(), %s);", es);
     } else if (!w->g.split) {
         /* late tiles see the most keys: first */
         line(w, "if (!kx_av_open(&v, &a, kx_gx() - 1u - kx_bx(), kx_by(), 1u, 0u, %s))", rows);
         line(w, "    return;");
+        line(w, "kx_wait();");
     } else {
         line(w, "const kx_u group = %s, kvh = kx_by() %% a.kv.n_kv_heads;", w->group);
         be_ktext_add(w->out, "\n");
@@ -121,6 +134,7 @@ static void open_block(struct words *w)
              "%s))",
              rows, rows);
         line(w, "    return;");
+        line(w, "kx_wait();");
         line(w, "if (!kx_av_to_split(&v, kx_bz())) {");
         line(w, "    kx_av_empty(&v, %s, %s, 128u);", rows,
              w->g.mma ? "KX_HD" : "KX_SH(a.kv.head_dim)");
@@ -188,10 +202,14 @@ static void split_loop(struct words *w, const char *fresh)
 
 static enum rc node_mma(struct words *w, const struct be_knode *n, struct rc_err *err)
 {
+    const char *ring = "sm + KX_MROWS * KX_HB + 4u * KX_TILE_BYTES";
+
     switch (n->kind) {
     case BE_KN_LOAD_ACT:
         line(w, "kx_am_open(&v, &s);");
         line(w, "kx_am_begin(&v, sm + KX_MROWS * KX_HB, v.klo / KX_KT, %d);", w->q8);
+        for (int b = 0; w->g.rel && b < 2; b++)
+            line(w, "kx_ar_begin(&r, %s, v.klo / KX_KT%s);", ring, b ? " + 1u" : "");
         line(w, "kx_am_q(&v, sm, KX_MROWS);");
         if (w->g.packed)
             line(w, "kx_am_fresh(&s);");
@@ -211,6 +229,10 @@ static enum rc node_mma(struct words *w, const struct be_knode *n, struct rc_err
         return RC_OK;
     case BE_KN_QK:
         line(w, "kx_am_qk(&s, sm);");
+        return RC_OK;
+    case BE_KN_REL:
+        line(w, "kx_ar_mma(&v, &s, &r, sm, %s,", ring);
+        line(w, "          (float *)(%s + 4u * KX_TILE_BYTES), t);", ring);
         return RC_OK;
     case BE_KN_MASK:
         line(w, "kx_am_mask(&s, KX_AT_SCALE(v.scale));");
@@ -240,7 +262,10 @@ static enum rc node_simt(struct words *w, const struct be_knode *n, struct rc_er
     switch (n->kind) {
     case BE_KN_LOAD_ACT:
         line(w, "kx_sm_open(&v, &s, sm, KX_SH(%s), %d);",
-             w->g.packed ? "a.head_dim" : "a.kv.head_dim", w->half);
+             w->g.rel      ? "a.p.head_dim"
+             : w->g.packed ? "a.head_dim"
+                           : "a.kv.head_dim",
+             w->half);
         if (w->g.packed)
             line(w, "kx_sm_fresh(&s);");
         return RC_OK;
@@ -257,6 +282,9 @@ static enum rc node_simt(struct words *w, const struct be_knode *n, struct rc_er
         return RC_OK;
     case BE_KN_QK:
         line(w, "kx_sm_qk(&v, &s, t, %s, %d);", w->ty, w->vec);
+        return RC_OK;
+    case BE_KN_REL:
+        line(w, "kx_ar_simt(&v, &s, &r, %s, %d);", w->ty, w->vec);
         return RC_OK;
     case BE_KN_MASK:
         line(w, "kx_sm_mask(&s, v.scale);");
@@ -340,7 +368,12 @@ static enum rc body(struct words *w, struct rc_err *err)
 /* Blocks that a multiprocessor should hold, so registers a thread may use. */
 static unsigned min_blocks(const struct be_kattn_geo *g)
 {
-    return g->mma ? 2 : g->merge ? 8 : g->hd == 128 || (g->hd == 64 && g->packed) ? 3 : 2;
+    return g->mma || g->rel ? 2 : g->merge ? 8 : g->hd == 128 || (g->hd == 64 && g->packed) ? 3 : 2;
+}
+
+static const char *args_of(const struct be_kattn_geo *g)
+{
+    return g->rel ? "kx_attn_rel" : g->packed ? "kx_attn_packed" : "kx_attn";
 }
 
 static void head_counts(struct words *w)
@@ -362,23 +395,27 @@ enum rc be_kattn_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_er
     w.q8 = k->desc.kv_dtype == BE_Q8_0;
     w.half = !w.g.packed && k->desc.numerics == BE_KNUM_FAST;
     w.vec = w.g.hd != 0;
-    w.ty = w.g.packed                   ? w.g.hd ? "KX_S_F32" : "a.x_t"
+    w.pk = w.g.rel ? "a.p" : "a";
+    w.ty = w.g.packed                   ? w.g.hd    ? "KX_S_F32"
+                                          : w.g.rel ? "a.p.x_t"
+                                                    : "a.x_t"
            : k->desc.kv_dtype == BE_F32 ? "KX_S_F32"
            : k->desc.kv_dtype == BE_F16 ? "KX_S_F16"
                                         : "KX_S_Q8";
     head_counts(&w);
     be_ktext_add(out, "KX_KERNEL(%s, %u, %u, struct %s, a)\n{\n", k->name, k->sched.threads,
-                 min_blocks(&w.g), w.g.packed ? "kx_attn_packed" : "kx_attn");
+                 min_blocks(&w.g), args_of(&w.g));
     line(&w, "KX_DYN_SHARED(sm);");
-    line(&w, "kx_next();");
-    line(&w, "kx_wait();");
     if (w.g.merge) {
+        line(&w, "kx_wait();");
         line(&w, "struct kx_mg s;");
         line(&w, "kx_p vec = (kx_p)kx_bx() * a.n_heads + kx_by();");
         line(&w, "kx_u col = kx_bz() * 128u + kx_tid();");
         be_ktext_add(out, "\n");
     } else {
         line(&w, "struct kx_av v;");
+        if (w.g.rel)
+            line(&w, "struct kx_ar r;");
         line(&w, "struct %s s;", !w.g.mma ? "kx_sm" : w.g.split ? "kx_as" : "kx_am");
         line(&w, "kx_u %s;", w.g.mma && w.g.split ? "i" : w.g.packed || w.g.split ? "t" : "sp, t");
         if (!w.g.split)

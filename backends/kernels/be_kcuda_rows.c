@@ -760,8 +760,9 @@ enum rc be_krow_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err
     be_ktext_add(out, "KX_KERNEL(%s, %u, 1, struct %s, a)\n{\n", k->name, k->sched.threads,
                  arg_types[id]);
     add_dims(out, id, &k->desc);
-    be_ktext_add(out, "    kx_next();\n");
-    if (id != BE_KROW_RMS_NORM && id != BE_KROW_LAYER_NORM) /* they ask for weights first */
+    /* these ask for weights first, or make their angles */
+    if (id != BE_KROW_RMS_NORM && id != BE_KROW_LAYER_NORM && id != BE_KROW_ROPE &&
+        id != BE_KROW_ROPE_KV)
         be_ktext_add(out, "    kx_wait();\n");
     for (uint32_t i = 0; i < k->n_nodes; i++) {
         if (i >= t->n_steps || t->step[i].kind != k->node[i].kind)

@@ -224,6 +224,7 @@ static const struct be_krow_step rope_steps[] = {
         "    float u[8], v[8], f = 1.0f;\n"
         "    if (a.freq)\n"
         "        kx_rope_angles(cs, sn, a.pos, a.freq, row, half, warps * 32u);\n"
+        "    kx_wait(); /* positions are nobody's work */\n"
         "    kx_sync();\n"
         "    for (kx_u h = kx_tid() / 32u; h < heads; h += warps) {\n"
         "        const unsigned long long at = ((unsigned long long)row * heads + h) * hd;\n"},
@@ -276,6 +277,7 @@ static const struct be_krow_step rope_kv_steps[] = {
         "    float u[8], v[8], f = 1.0f;\n"
         "    if (a.q.freq)\n"
         "        kx_rope_angles(cs, sn, a.q.pos, a.q.freq, row, half, warps * 32u);\n"
+        "    kx_wait(); /* positions are nobody's work */\n"
         "    kx_sync();\n"
         "    for (kx_u h = kx_tid() / 32u; h < all; h += warps) {\n"
         "        const int is_q = h < heads, is_v = h >= heads + kv_heads;\n"

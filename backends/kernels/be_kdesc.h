@@ -34,6 +34,7 @@ enum be_kop {
     BE_KOP_SAMPLE_PART, /* first launch of SAMPLE */
     BE_KOP_MUL,         /* of two tensors, element by element */
     BE_KOP_SCALE,
+    BE_KOP_ATTN_REL, /* packed, with relative positions */
 };
 enum be_krows { BE_KROWS_ANY, BE_KROWS_1, BE_KROWS_2_8, BE_KROWS_9_64, BE_KROWS_65 };
 enum be_kact { BE_KACT_F32, BE_KACT_F16, BE_KACT_Q8_0, BE_KACT_Q8_K, BE_KACT_ANY };

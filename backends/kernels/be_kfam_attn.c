@@ -2,7 +2,7 @@
  * launched, and their IR.
  *
  * Paged causal attention in one pass (prefill) and in splits (decode, verification), the
- * merge of splits, and attention inside packed sequences. head_dim 64, 128, 256 and 512
+ * merge of splits, attention inside packed sequences and the same with relative positions. head_dim 64, 128, 256 and 512
  * are compiled in: over f16 and int8 keys with tensor cores (sm_80 and later), over f32
  * keys exactly. Kernels "any" take each other head_dim, and devices without cp.async,
  * in plain arithmetic. One pass and splits of the same library give the same bits; kernels
@@ -40,18 +40,26 @@
 #define SIMT_BYTES(d, rows) \
     (4 * ((rows) * (((d) + 63) / 64 * 64 + 4) + 32 * 68 + (rows)*36 + 3 * (rows)))
 
+/* Relative positions: 16 rows a warp; behind the rest vectors by distance, on tensor cores of two
+ * tiles and what they give, else a chunk of 64 columns of each. */
+#define REL_MMA_ROWS 64
+#define REL_MMA_BYTES(d) (HALVES(64, d) + 4 * HALVES(64, d) + 4 * HALVES(64, d) + 64 * 84 * 4)
+#define REL_SIMT_BYTES(d, rows) (SIMT_BYTES(d, rows) + 2 * 4 * 68 * ((rows) + 31))
+#define REL_ANY_DIM 128
+
 void be_kattn_geo_get(const struct be_kdesc *d, const struct be_ksched *s, struct be_kattn_geo *out)
 {
     uint32_t hd = d->head_dim.fixed ? d->head_dim.max : 0;
 
-    *out = (struct be_kattn_geo){.packed = d->op == BE_KOP_ATTN_PACKED,
+    *out = (struct be_kattn_geo){.packed = d->op == BE_KOP_ATTN_PACKED || d->op == BE_KOP_ATTN_REL,
+                                 .rel = d->op == BE_KOP_ATTN_REL,
                                  .merge = d->op == BE_KOP_ATTN_MERGE,
                                  .split = d->phase == BE_KPHASE_SPLIT,
                                  .mma = hd && d->numerics == BE_KNUM_FAST,
                                  .hd = hd,
                                  .m_rows = s->cols_tile,
                                  .key_tile = s->key_tile,
-                                 .mt = MT(hd),
+                                 .mt = d->op == BE_KOP_ATTN_REL ? 1 : MT(hd),
                                  .cw = CW(hd),
                                  .stage_keys = KS(hd),
                                  .stages = NS(hd)};
@@ -103,6 +111,16 @@ static void grid_packed(const struct be_kentry *e, const void *args, struct be_k
         (struct be_kgrid){a->n_tiles, a->n_heads, 1, BE_KATTN_THREADS, shared_of(e, a->head_dim)};
 }
 
+static void grid_rel(const struct be_kentry *e, const void *args, struct be_kgrid *out)
+{
+    const struct kx_attn_packed *a = &((const struct kx_attn_rel *)args)->p;
+
+    *out = (struct be_kgrid){a->n_tiles, a->n_heads, 1, BE_KATTN_THREADS,
+                             e->desc.head_dim.fixed
+                                 ? e->sched.shared_bytes
+                                 : REL_SIMT_BYTES(a->head_dim, e->sched.cols_tile)};
+}
+
 /* ------------------------------------------------------------------- catalog */
 
 #define COUNT             \
@@ -146,24 +164,29 @@ static void grid_packed(const struct be_kentry *e, const void *args, struct be_k
     PAGED(lib_, dim_, ty_, TY_, "pass", BE_KPHASE_ONE_PASS, num_, arch_, grid_pass, __VA_ARGS__)
 #define SPLIT(lib_, dim_, ty_, TY_, num_, arch_, ...) \
     PAGED(lib_, dim_, ty_, TY_, "split", BE_KPHASE_SPLIT, num_, arch_, grid_split, __VA_ARGS__)
-#define PACKED(lib_, dim_, ty_, act_, num_, arch_, ...)                                     \
-    {                                                                                       \
-        .name = "kx_attn_packed_" lib_ "_" ty_, .lib = "attn_packed_" lib_,                 \
-        .args_bytes = sizeof(struct kx_attn_packed), .min_arch = arch_, .production = true, \
-        .grid = grid_packed, .sched = __VA_ARGS__, .desc = {                                \
-            .op = BE_KOP_ATTN_PACKED,                                                       \
-            .act = act_,                                                                    \
-            .out = act_,                                                                    \
-            .mask = BE_KMASK_BIDI_WINDOW,                                                   \
-            .numerics = num_,                                                               \
-            .phase = BE_KPHASE_ONE_PASS,                                                    \
-            .rows = COUNT,                                                                  \
-            .head_dim = dim_,                                                               \
-            .q_heads = COUNT,                                                               \
-            .kv_heads = COUNT,                                                              \
-            .seq = COUNT                                                                    \
-        }                                                                                   \
+#define ROWS(kind_, op_, args_, grid_, mask_, lib_, dim_, ty_, act_, num_, arch_, ...) \
+    {                                                                                  \
+        .name = "kx_attn_" kind_ "_" lib_ "_" ty_, .lib = "attn_" kind_ "_" lib_,      \
+        .args_bytes = sizeof(args_), .min_arch = arch_, .production = true,            \
+        .grid = grid_, .sched = __VA_ARGS__, .desc = {                                 \
+            .op = op_,                                                                 \
+            .act = act_,                                                               \
+            .out = act_,                                                               \
+            .mask = mask_,                                                             \
+            .numerics = num_,                                                          \
+            .phase = BE_KPHASE_ONE_PASS,                                               \
+            .rows = COUNT,                                                             \
+            .head_dim = dim_,                                                          \
+            .q_heads = COUNT,                                                          \
+            .kv_heads = COUNT,                                                         \
+            .seq = COUNT                                                               \
+        }                                                                              \
     }
+#define PACKED(...)                                                              \
+    ROWS("packed", BE_KOP_ATTN_PACKED, struct kx_attn_packed, grid_packed,       \
+         BE_KMASK_BIDI_WINDOW, __VA_ARGS__)
+#define REL(...) \
+    ROWS("rel", BE_KOP_ATTN_REL, struct kx_attn_rel, grid_rel, BE_KMASK_BIDI, __VA_ARGS__)
 #define DIM(lib_, d)                                                                            \
     PASS(lib_, FIXED(d), "f32", BE_F32, BE_KNUM_EXACT, 75, S_SIMT(d, SIMT_ROWS(d))),            \
         SPLIT(lib_, FIXED(d), "f32", BE_F32, BE_KNUM_EXACT, 75, S_SIMT(d, 16)),                 \
@@ -186,6 +209,12 @@ static const struct be_kentry table[] = {
     ANY_DIM(2, "f16", BE_F16, BE_KNUM_FAST),
     ANY_DIM(32, "q8_0", BE_Q8_0, BE_KNUM_FAST),
     PACKED("any", ANY(2), "f32", BE_KACT_ANY, BE_KNUM_EXACT, 75, S_SIMT(BE_KATTN_MAX_DIM, 16)),
+    REL("d64", FIXED(64), "f32", BE_KACT_F32, BE_KNUM_EXACT, 80,
+        SCHED(64, 64, 32, 1, REL_SIMT_BYTES(64, 64))),
+    REL("d64", FIXED(64), "f16", BE_KACT_F16, BE_KNUM_FAST, 80,
+        SCHED(REL_MMA_ROWS, REL_MMA_ROWS, KT(64), 2, REL_MMA_BYTES(64))),
+    REL("any", ((struct be_kdim){2, REL_ANY_DIM, 2, 0}), "f32", BE_KACT_ANY, BE_KNUM_EXACT, 75,
+        SCHED(16, 16, 32, 1, REL_SIMT_BYTES(REL_ANY_DIM, 16))),
     {.name = "kx_attn_merge",
      .lib = "attn_merge",
      .args_bytes = sizeof(struct kx_attn),
@@ -239,6 +268,8 @@ static void add_tile(struct be_kir *k, uint8_t depth)
     add(k, d, BE_KN_STAGE_KV, V_KV, 0, 0, BE_KF_SHARED, k->desc.kv_dtype, k->desc.kv_paged);
     add(k, d, BE_KN_BARRIER, 0, 0, 0, 0, 0, 0);
     add(k, d, BE_KN_QK, V_S, V_Q, V_KV, 0, k->desc.numerics, 0);
+    if (k->desc.op == BE_KOP_ATTN_REL)
+        add(k, d, BE_KN_REL, V_S, V_Q, V_KV, 0, k->desc.numerics, 0);
     add(k, d, BE_KN_MASK, V_S, V_S, 0, 0, k->desc.mask, 0);
     add(k, d, BE_KN_ONLINE_SOFTMAX, V_P, V_S, 0, BE_KF_SHARED, 0, 0);
     add(k, d, BE_KN_BARRIER, 0, 0, 0, 0, 0, 0);
@@ -263,7 +294,7 @@ static enum rc build(const struct be_kentry *e, struct be_kir *out, struct rc_er
         return RC_OK;
     }
     add(&k, 1, BE_KN_LOAD_ACT, V_Q, 0, 0, BE_KF_SHARED, e->desc.act, 0);
-    if (e->desc.op == BE_KOP_ATTN_PACKED) {
+    if (e->desc.op == BE_KOP_ATTN_PACKED || e->desc.op == BE_KOP_ATTN_REL) {
         add_tile(&k, 1);
         add(&k, 1, BE_KN_REDUCE, V_OUT, V_A, 0, 0, BE_KR_SLICES, BE_KA_TILE);
         add(&k, 1, BE_KN_STORE, 0, V_OUT, 0, 0, e->desc.out, 0);

@@ -56,9 +56,6 @@ static uint32_t col_tiles(const struct be_kentry *e, const struct kx_linear *a)
 /* Blocks of a mat-vec beyond which each takes several tiles in turn, so that the row is staged
  * less often. */
 #define MV_BLOCKS 2112u
-/* Tiles of a mat-vec of 32-column blocks (codes given) up to which each is BE_KLIN_MV_WIDE blocks
- * (kx_linear_mv32.cu): more would not run at once on the devices at hand. */
-#define MV_FEW 160u
 
 static void grid_mv(const struct be_kentry *e, const void *args, struct be_kgrid *g)
 {
@@ -74,9 +71,13 @@ static void grid_mv(const struct be_kentry *e, const void *args, struct be_kgrid
     }
     chunk = a->k < chunk ? (a->k + 7) / 8 * 8 : chunk;
     g->x = ceil_div(tiles, per ? per : 1);
-    if (be_dtype_block((enum be_dtype)e->desc.wfmt) == 32 && e->desc.epi != KX_EPI_GEGLU && a->xq &&
-        tiles <= MV_FEW)
-        g->x = tiles * BE_KLIN_MV_WIDE;
+    if (be_dtype_block((enum be_dtype)e->desc.wfmt) == 32 && a->xq) {
+        if (e->desc.epi != KX_EPI_GEGLU && tiles <= BE_KLIN_MV_FEW)
+            g->x = tiles * BE_KLIN_MV_WIDE;
+        if (e->desc.epi == KX_EPI_GEGLU && a->k >= BE_KLIN_MV_STREAM / 2 &&
+            a->k <= BE_KLIN_MV_STREAM)
+            g->x = 2 * tiles < BE_KLIN_MV_STAY ? 2 * tiles : BE_KLIN_MV_STAY;
+    }
     g->y = e->desc.act == BE_KACT_ANY ? ceil_div(a->n, e->sched.rows_tile) : a->n;
     g->z = 1;
     g->threads = e->sched.threads;

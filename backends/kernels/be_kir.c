@@ -65,6 +65,7 @@ static const struct kind kinds[BE_KN_COUNT] = {
     [BE_KN_ARGMAX] = {"ARGMAX", DST | A},
     [BE_KN_SAMPLE] = {"SAMPLE", DST | A},
     [BE_KN_STORE] = {"STORE", NO_DST | A},
+    [BE_KN_REL] = {"REL", DST | A | B},
 };
 
 static const char *const axis_names[] = {"", "K", "SPLIT", "TILE", "PART", "ROWS"};

@@ -47,6 +47,7 @@ enum be_knode_kind {
     BE_KN_ARGMAX,
     BE_KN_SAMPLE,
     BE_KN_STORE, /* a -> output plane imm2; imm: enum be_kact */
+    BE_KN_REL,   /* dst: scores; adds the position terms of queries a and keys b */
     BE_KN_COUNT
 };
 enum be_kunit { BE_KU_ELEM = 1, BE_KU_ROW, BE_KU_HEAD_ROW, BE_KU_BLOCK };

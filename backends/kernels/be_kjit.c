@@ -438,7 +438,7 @@ static bool failed(struct be_kjit *j, struct job *b, enum rc rc, const char *doi
  * attention, whose scores are such products, have a tolerance. */
 static double tolerance(const struct be_kdesc *d)
 {
-    bool attn = d->op == BE_KOP_ATTN || d->op == BE_KOP_ATTN_PACKED;
+    bool attn = d->op == BE_KOP_ATTN || d->op == BE_KOP_ATTN_PACKED || d->op == BE_KOP_ATTN_REL;
 
     return attn || d->numerics != BE_KNUM_EXACT ? FAST_ABS : 0;
 }

@@ -26,6 +26,12 @@ const struct be_klin_fmt *be_klin_fmt_get(uint32_t dtype);
 
 /* Columns of the row that a mat-vec stages at a time. */
 #define BE_KLIN_MV_CODES 16384u
+/* Tiles of a mat-vec of 32-column blocks, codes given, up to which each is BE_KLIN_MV_WIDE blocks:
+ * more would not run at once on the devices at hand. Of a gated one, from half of BE_KLIN_MV_STREAM
+ * columns of x to all of them, BE_KLIN_MV_STAY blocks stay and take what comes (kx_linear_mv32.cu). */
+#define BE_KLIN_MV_FEW 160u
+#define BE_KLIN_MV_STREAM 2048u
+#define BE_KLIN_MV_STAY 528u
 #define BE_KLIN_MV_WIDE 4u /* blocks of a tile of few columns */
 #define BE_KLIN_MV_FLOATS 4096u
 #define BE_KLIN_EXT_FLOATS 1024u

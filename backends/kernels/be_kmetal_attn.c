@@ -68,6 +68,9 @@ static enum rc node(const struct be_kir *k, const struct be_kattn_geo *g, const 
         be_ktext_add(out, "%*skx_atm_qk(v, s, lane, %uu, %uu, %s, %s);\n", in, "", g->key_tile,
                      k->desc.kv_dtype, packed, hf);
         return RC_OK;
+    case BE_KN_REL:
+        be_ktext_add(out, "%*skx_atm_rel(v, a, s, lane, %uu);\n", in, "", g->key_tile);
+        return RC_OK;
     case BE_KN_MASK:
         be_ktext_add(out, "%*skx_atm_mask(v, s, lane, %uu, %s);\n", in, "", g->key_tile, base2);
         return RC_OK;
@@ -105,14 +108,17 @@ static void head(const struct be_kir *k, const struct be_kattn_geo *g, struct be
                  "kernel void %s(constant %s &a [[buffer(0)]],\n"
                  "    uint3 at [[threadgroup_position_in_grid]],\n"
                  "    uint lane [[thread_index_in_simdgroup]])\n{\n    kx_mv v;\n    kx_ms s;\n",
-                 k->name, g->packed ? "kx_attn_packed" : "kx_attn");
+                 k->name,
+                 g->rel      ? "kx_attn_rel"
+                 : g->packed ? "kx_attn_packed"
+                             : "kx_attn");
     if (g->merge)
         be_ktext_add(out, "    ulong vec = ulong(at.x) * a.n_heads + at.y;\n\n"
                           "    v.row = at.x;\n    v.head = at.y;\n    v.n_heads = a.n_heads;\n"
                           "    v.hd = a.kv.head_dim;\n    v.out = a.out;\n    v.x_t = a.x_t;\n");
     else
-        be_ktext_add(out, "\n    if (!kx_atm_open%s(v, a, at, %uu))\n        return;\n",
-                     g->packed ? "_packed" : "", k->sched.rows_tile);
+        be_ktext_add(out, "\n    if (!kx_atm_open%s(v, a%s, at, %uu))\n        return;\n",
+                     g->packed ? "_packed" : "", g->rel ? ".p" : "", k->sched.rows_tile);
     be_ktext_add(out, "    kx_atm_row(s);\n");
 }
 

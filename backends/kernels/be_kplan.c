@@ -85,6 +85,7 @@ static const struct {
     [BE_KOP_SAMPLE_PART] = {"kx_sample_part", ROWS | K},
     [BE_KOP_MUL] = {"kx_mul", ROWS | K},
     [BE_KOP_SCALE] = {"kx_scale", ROWS | K},
+    [BE_KOP_ATTN_REL] = {NULL, ROWS | HEAD | QH | KVH},
 };
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))
 
@@ -102,6 +103,12 @@ static void fmt_word(enum be_dtype t, char out[16])
     for (; s[i] && i < 15; i++)
         out[i] = (char)(s[i] >= 'A' && s[i] <= 'Z' ? s[i] - 'A' + 'a' : s[i]);
     out[i] = '\0';
+}
+
+/* Attention inside packed sequences: kernels by type of their rows. */
+static bool is_packed(unsigned op)
+{
+    return op == BE_KOP_ATTN_PACKED || op == BE_KOP_ATTN_REL;
 }
 
 static bool uses_weight(unsigned op)
@@ -150,11 +157,10 @@ static bool op_possible(const struct be_kplan_req *r)
     if ((r->op == BE_KOP_LINEAR && (unsigned)r->epi > BE_EPI_GEGLU) ||
         (r->fused_kv && r->op != BE_KOP_ROPE))
         return false;
-    if (r->op == BE_KOP_ATTN_PACKED && r->act != BE_KACT_F32 && r->act != BE_KACT_F16)
+    if (is_packed(r->op) && r->act != BE_KACT_F32 && r->act != BE_KACT_F16)
         return false;
     /* heads of queries share those of keys evenly */
-    if ((r->op == BE_KOP_ATTN || r->op == BE_KOP_ATTN_PACKED) && r->kv_heads &&
-        r->q_heads % r->kv_heads)
+    if ((r->op == BE_KOP_ATTN || is_packed(r->op)) && r->kv_heads && r->q_heads % r->kv_heads)
         return false;
     return true;
 }
@@ -186,8 +192,9 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
         snprintf(out, 64, "kx_attn_%s_%s_%s", dim, kv, r->split ? "split" : "pass");
         break;
     case BE_KOP_ATTN_PACKED:
+    case BE_KOP_ATTN_REL:
         /* the one for any head_dim reads rows of both types */
-        snprintf(out, 64, "kx_attn_packed_%s_%s", dim,
+        snprintf(out, 64, "kx_attn_%s_%s_%s", r->op == BE_KOP_ATTN_REL ? "rel" : "packed", dim,
                  r->act == BE_KACT_F16 && !any_dim ? "f16" : "f32");
         break;
     default:
@@ -264,7 +271,7 @@ static bool formats_fit(const struct be_kentry *e, const struct be_kplan_req *r)
         return false;
     if (r->op == BE_KOP_ROPE && (d->kv_paged != 0) != r->fused_kv)
         return false;
-    if (r->op == BE_KOP_ATTN_PACKED && d->act != BE_KACT_ANY && d->act != r->act)
+    if (is_packed(r->op) && d->act != BE_KACT_ANY && d->act != r->act)
         return false;
     return true;
 }
@@ -292,6 +299,7 @@ bool be_kplan_is_exact(const struct be_kentry *e)
         return d->k.fixed && d->n.fixed;
     case BE_KOP_ATTN:
     case BE_KOP_ATTN_PACKED:
+    case BE_KOP_ATTN_REL:
         return d->head_dim.fixed && d->q_heads.fixed && d->kv_heads.fixed;
     default:
         return d->k.fixed || d->head_dim.fixed;
@@ -397,7 +405,7 @@ static enum be_kplan_why try_all(const struct be_kfamily *const *families,
         return try_linear(families, r, eff, out);
     name_of(r, false, out->name);
     why = try_name(families, r, false, out);
-    if (why == BE_KPLAN_OK || (r->op != BE_KOP_ATTN && r->op != BE_KOP_ATTN_PACKED))
+    if (why == BE_KPLAN_OK || (r->op != BE_KOP_ATTN && !is_packed(r->op)))
         return why;
     name_of(r, true, out->name);
     return try_name(families, r, false, out);
@@ -465,6 +473,7 @@ bool be_kplan_exact(const struct be_kentry *base, const struct be_kplan_req *r,
     case BE_KOP_ATTN:
     case BE_KOP_ATTN_MERGE:
     case BE_KOP_ATTN_PACKED:
+    case BE_KOP_ATTN_REL:
     case BE_KOP_ROPE:
     case BE_KOP_KV_WRITE:
         any |= fix(&e.desc.head_dim, r->head_dim);

@@ -9,9 +9,9 @@
  * Names are a convention between planner and families:
  *   kx_linear_<format>_{mv,ext,mm,big}[_geglu]   kx_linear_<f16|bf16|f32>_fast_{few,mm}[_geglu]
  *   kx_repack_<format>   kx_embed_<format>   kx_attn_{d<dim>,any}_<kv>_{pass,split}
- *   kx_attn_merge   kx_attn_packed_d<dim>_{f32,f16}   kx_attn_packed_any_f32 (reads both)
- *   kx_rope_kv   kx_<operation> for the rest
- * Source: engine.md 1.2. Tests: tests/backends/test_be_kplan.c
+ *   kx_attn_merge   kx_attn_{packed,rel}_d<dim>_{f32,f16}   kx_attn_{packed,rel}_any_f32 (reads
+ * both) kx_rope_kv   kx_<operation> for the rest Source: engine.md 1.2. Tests:
+ * tests/backends/test_be_kplan.c
  */
 #ifndef INFERD_BE_KPLAN_H
 #define INFERD_BE_KPLAN_H
@@ -41,7 +41,7 @@ struct be_kplan_req {
     enum be_dtype kv_dtype; /* ATTN, KV_WRITE */
     enum be_epi epi;        /* LINEAR */
     enum be_knum numerics;  /* LINEAR: FAST = compute f16, TF32 = tf32. Others: ignored */
-    enum be_kact act;       /* ATTN_PACKED: F32 or F16 */
+    enum be_kact act;       /* ATTN_PACKED, ATTN_REL: F32 or F16 */
     uint32_t rows, k, n;    /* rows of this launch; columns; outputs of a LINEAR */
     uint32_t head_dim, q_heads, kv_heads;
     bool split;    /* ATTN: partial results for the merge */

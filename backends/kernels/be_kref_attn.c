@@ -16,6 +16,7 @@ struct unit {
     struct be_kattn_geo g;
     const struct kx_attn *a;         /* paged and merge, else NULL */
     const struct kx_attn_packed *pk; /* packed, else NULL */
+    const struct kx_attn_rel *rel;   /* with relative positions, else NULL */
     const int32_t *pages;
     uint32_t row, head, kv_head, hd, seq_row0; /* packed: first row of the sequence */
     uint32_t lo, hi;                           /* keys it sees */
@@ -87,6 +88,29 @@ static void do_qk(struct unit *u)
         load_key(u, false, u->key0 + j, u->v);
         for (uint32_t c = 0; c < u->hd; c++)
             u->s[j] = kx_fma(u->q[c], u->v[c], u->s[j]);
+    }
+}
+
+/* The chain of each score goes on: column by column, first the query's term. */
+static void do_rel(struct unit *u)
+{
+    const struct kx_attn_rel *r = u->rel;
+
+    for (uint32_t j = 0; j < u->g.key_tile; j++) {
+        uint32_t i = u->row - u->seq_row0;
+        uint64_t at;
+
+        if (!sees(u, j))
+            continue;
+        load_key(u, false, u->key0 + j, u->v);
+        at = (uint64_t)KX_AT(const uint32_t, r->rel)[i + r->reach - (u->key0 + j)] * r->rel_stride +
+             (uint64_t)u->head * u->hd;
+        for (uint32_t c = 0; c < u->hd; c++) {
+            if (r->rk)
+                u->s[j] = kx_fma(u->q[c], kx_act_get(r->rk, u->pk->x_t, at + c), u->s[j]);
+            if (r->rq)
+                u->s[j] = kx_fma(u->v[c], kx_act_get(r->rq, u->pk->x_t, at + c), u->s[j]);
+        }
     }
 }
 
@@ -275,6 +299,9 @@ static enum rc walk(struct unit *u, uint32_t i, uint32_t end, struct rc_err *err
         case BE_KN_QK:
             do_qk(u);
             break;
+        case BE_KN_REL:
+            do_rel(u);
+            break;
         case BE_KN_MASK:
             do_mask(u);
             break;
@@ -377,8 +404,10 @@ enum rc be_kattn_run(const struct be_kir *k, const void *args, struct rc_err *er
     uint32_t hd;
 
     be_kattn_geo_get(&k->desc, &k->sched, &u.g);
+    if (u.g.rel)
+        u.rel = args;
     if (u.g.packed)
-        u.pk = args;
+        u.pk = u.g.rel ? &u.rel->p : args;
     else
         u.a = args;
     hd = u.g.packed ? u.pk->head_dim : u.a->kv.head_dim;

@@ -83,7 +83,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
     struct kxl_tile w;
     float acc[KXL_MT][KXL_NT][4];
 
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL

@@ -92,7 +92,6 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL

@@ -89,7 +89,6 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
-    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         const unsigned char *q, *d, *sub, *h = 0;

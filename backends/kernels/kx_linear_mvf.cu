@@ -68,7 +68,6 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
     struct kx_f4 *xs = (struct kx_f4 *)sm;
     int staged = 0;
 
-    kx_next();
     for (kx_u t = t0; t < t1; t++) {
         struct kxl_tile w;
         struct kxl_blk blk[KXL_STEPS];

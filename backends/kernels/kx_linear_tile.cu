@@ -425,7 +425,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL

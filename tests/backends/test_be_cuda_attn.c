@@ -306,6 +306,83 @@ static void packed_sequences(void **state)
         }
 }
 
+#define REACH 72u
+#define N_REL 30u
+
+static enum rc relative(struct be_ctx *c, const struct geo *g, float *const x[5],
+                        const uint32_t *off, uint32_t n_seqs, const int32_t *rel, float **out,
+                        struct rc_err *why)
+{
+    uint32_t n = off[n_seqs], w = g->heads * g->dim;
+    struct be_tensor *t[6];
+    struct be_attention_rel_args a = {.rel = rel,
+                                      .reach = REACH,
+                                      .n_rel = N_REL,
+                                      .offsets = off,
+                                      .n_seqs = n_seqs,
+                                      .n_heads = g->heads,
+                                      .head_dim = g->dim,
+                                      .scale = 0.2f};
+    enum rc rc;
+
+    for (int i = 0; i < 6; i++)
+        t[i] = tensor(c, i == 3 || i == 4 ? N_REL : n, w, i < 5 ? x[i] : NULL);
+    a.q = t[0];
+    a.k = t[1];
+    a.v = t[2];
+    a.rk = t[3];
+    a.rq = t[4];
+    a.out = t[5];
+    rc = be_attention_rel(c, &a, why);
+    *out = rc == RC_OK ? read_all(c, t[5], n, w) : NULL;
+    for (int i = 0; i < 6; i++)
+        be_tensor_free(c, &t[i]);
+    return rc;
+}
+
+/* Disentangled attention: as the CPU has it, alone as together; a table or a sequence that does not
+ * fit is refused. */
+static void relative_positions(void **state)
+{
+    static const uint32_t off[] = {0, 1, 70, 70, 100}, alone[] = {0, 69}, longer[] = {0, 74};
+    static const struct geo gs[] = {{2, 2, 64, 0, BE_F32, 0}, {3, 3, 24, 0, BE_F32, 0}};
+    int32_t rel[2 * REACH + 1];
+
+    for (uint32_t i = 0; i <= 2 * REACH; i++)
+        rel[i] = (int32_t)(i / 5);
+    for (size_t i = 0; i < 2; i++) {
+        const struct geo *g = &gs[i];
+        struct be_ctx *cpu = make_ctx("c", 1), *gpu = cuda_ctx(true, true, NULL);
+        uint32_t w = g->heads * g->dim;
+        float *x[5], *at[5], *want, *got, *one;
+        struct rc_err e = RC_ERR_INIT;
+
+        inputs(g, 100, &x[0], &x[1], &x[2], &x[3], &x[4]);
+        fill(x[3], (size_t)N_REL * w, 1);
+        fill(x[4], (size_t)N_REL * w, 0.5f);
+        for (int k = 0; k < 5; k++)
+            at[k] = k < 3 ? x[k] + w : x[k];
+        OK(relative(cpu, g, x, off, 4, rel, &want, err));
+        OK(relative(gpu, g, x, off, 4, rel, &got, err));
+        near("relative", got, want, 100 * w, ABS_F32, 0);
+        OK(relative(gpu, g, at, alone, 1, rel, &one, err));
+        same("alone", one, got + w, 69 * w);
+        free(want);
+        free(got);
+        free(one);
+        assert_int_equal(relative(gpu, g, x, longer, 1, rel, &one, &e), RC_INVALID);
+        assert_non_null(strstr(e.msg, "74 rows"));
+        rel[3] = N_REL;
+        assert_int_equal(relative(gpu, g, x, off, 4, rel, &one, &e), RC_INVALID);
+        assert_non_null(strstr(e.msg, "vector 30 of 30"));
+        rel[3] = 0;
+        for (int k = 0; k < 5; k++)
+            free(x[k]);
+        be_ctx_free(&cpu);
+        be_ctx_free(&gpu);
+    }
+}
+
 static void refused(void **state)
 {
     const struct geo g = {2, 1, 64, 0, BE_F16, 0};
@@ -362,6 +439,7 @@ int main(void)
         cmocka_unit_test(neighbours),
         cmocka_unit_test(decode_many),
         cmocka_unit_test(packed_sequences),
+        cmocka_unit_test(relative_positions),
         cmocka_unit_test(refused),
     };
 

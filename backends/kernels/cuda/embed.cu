@@ -198,6 +198,14 @@ struct kx_attn_packed {
     int radius;
 };
 
+/* The same with relative positions (be.h, be_attention_rel). rk, rq [n_rel, rel_stride], of the type
+ * of q, each 0 or not; rel uint32 [2 * reach + 1]. n_kv_heads is n_heads, radius -1. */
+struct kx_attn_rel {
+    struct kx_attn_packed p;
+    kx_p rk, rq, rel;
+    kx_u reach, rel_stride;
+};
+
 struct kx_gather {
     kx_p x, rows, out; /* rows int32 [n] */
     kx_u n, k, t, pad;
@@ -304,18 +312,20 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
-/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
- * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
- * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
- * turns into instructions where the device has them. What other kernels wrote is never read
- * through kx_ldg: that cache may hold what was there before the wait. */
+/* Launches that overlap, from sm_90: kx_wait comes before a kernel touches anything that another one wrote or will
+ * write; weights may be asked for earlier. Behind it the next kernel may begin - not before: with more than two in
+ * flight waiting blocks take the places of those at work, and whole models lost what chains of two gained. Text for
+ * older devices carries both as comments, which be_cuda_mod.c turns into instructions where the device has them. What
+ * other kernels wrote is never read through kx_ldg: that cache may hold what was there before the wait. */
 #if __CUDA_ARCH__ >= 900
 #define KX_OVERLAP
 #else
 #define KX_OVERLAP "//"
 #endif
-KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
-KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
+KX_DEV void kx_wait(void)
+{
+    asm volatile(KX_OVERLAP "griddepcontrol.wait;\n\t" KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory");
+}
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -901,7 +911,6 @@ KX_DEV void kx_get8_q6_k(float *v, const kx_p *w, kx_u id, kx_u c, kx_u k)
 KX_KERNEL(kx_embed_f32, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -930,7 +939,6 @@ KX_KERNEL(kx_embed_f32, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_f16, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -959,7 +967,6 @@ KX_KERNEL(kx_embed_f16, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_bf16, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -988,7 +995,6 @@ KX_KERNEL(kx_embed_bf16, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1017,7 +1023,6 @@ KX_KERNEL(kx_embed_q4_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_1, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1046,7 +1051,6 @@ KX_KERNEL(kx_embed_q4_1, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1075,7 +1079,6 @@ KX_KERNEL(kx_embed_q5_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_1, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1104,7 +1107,6 @@ KX_KERNEL(kx_embed_q5_1, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q8_0, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1133,7 +1135,6 @@ KX_KERNEL(kx_embed_q8_0, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q4_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1162,7 +1163,6 @@ KX_KERNEL(kx_embed_q4_k, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q5_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1191,7 +1191,6 @@ KX_KERNEL(kx_embed_q5_k, 128, 1, struct kx_embed, a)
 KX_KERNEL(kx_embed_q6_k, 128, 1, struct kx_embed, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;

@@ -198,6 +198,14 @@ struct kx_attn_packed {
     int radius;
 };
 
+/* The same with relative positions (be.h, be_attention_rel). rk, rq [n_rel, rel_stride], of the type
+ * of q, each 0 or not; rel uint32 [2 * reach + 1]. n_kv_heads is n_heads, radius -1. */
+struct kx_attn_rel {
+    struct kx_attn_packed p;
+    kx_p rk, rq, rel;
+    kx_u reach, rel_stride;
+};
+
 struct kx_gather {
     kx_p x, rows, out; /* rows int32 [n] */
     kx_u n, k, t, pad;
@@ -304,18 +312,20 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
-/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
- * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
- * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
- * turns into instructions where the device has them. What other kernels wrote is never read
- * through kx_ldg: that cache may hold what was there before the wait. */
+/* Launches that overlap, from sm_90: kx_wait comes before a kernel touches anything that another one wrote or will
+ * write; weights may be asked for earlier. Behind it the next kernel may begin - not before: with more than two in
+ * flight waiting blocks take the places of those at work, and whole models lost what chains of two gained. Text for
+ * older devices carries both as comments, which be_cuda_mod.c turns into instructions where the device has them. What
+ * other kernels wrote is never read through kx_ldg: that cache may hold what was there before the wait. */
 #if __CUDA_ARCH__ >= 900
 #define KX_OVERLAP
 #else
 #define KX_OVERLAP "//"
 #endif
-KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
-KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
+KX_DEV void kx_wait(void)
+{
+    asm volatile(KX_OVERLAP "griddepcontrol.wait;\n\t" KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory");
+}
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -1290,8 +1300,29 @@ KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1,
 #endif
     return acc;
 }
+#define KXL_FEW 160u  /* BE_KLIN_MV_FEW */
 #define KXL_WIDE 4u /* BE_KLIN_MV_WIDE */
 #define KXL_AHEAD 4
+/* Lane l holds block b + l of a row: adds those of slice s in their order (lanes s, s + 8, s + 16, s + 24). */
+KX_DEV float kxl_chain(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1, float dx, int sx, kx_u s, kx_u b, kx_u nb, float acc)
+{
+    const float n = kx_i2f(kxl_dot(w, x0, x1, sx)), f = kx_h2f((unsigned short)(w->d & 0xffffu)) * dx;
+#if KXL_MIN
+    const float g = kx_h2f((unsigned short)(w->d >> 16)) * dx, p = kx_i2f(sx);
+#endif
+
+    KX_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const int from = (int)(s + 8u * j);
+        float y = kx_fma(kx_shfl_f(f, from), kx_shfl_f(n, from), acc);
+
+#if KXL_MIN
+        y = kx_fma(kx_shfl_f(g, from), kx_shfl_f(p, from), y);
+#endif
+        acc = b + (kx_u)from < nb ? y : acc;
+    }
+    return acc;
+}
 /* One row of x, few columns: a warp takes one, lane l its blocks l, l + 32 ..., which are of slice
  * l % 8. The codes come straight from memory: so little is done with each that staging them, and more
  * instructions than these, would take longer than the product. */
@@ -1340,26 +1371,75 @@ KX_DEV void kxl_few(const struct kx_linear *a, kx_u tid, kx_u nb)
         KX_UNROLL
         for (int u = 0; u < KXL_AHEAD; u++)
             if (b0 + 32u * u < nb) {
-                const float n = kx_i2f(kxl_dot(&v[u], x0[u], x1[u], sx[u]));
-                const float f = kx_h2f((unsigned short)(v[u].d & 0xffffu)) * dx[u];
-#if KXL_MIN
-                const float g = kx_h2f((unsigned short)(v[u].d >> 16)) * dx[u], p = kx_i2f(sx[u]);
-#endif
-
-                /* the slice's blocks in their order: those of lanes s, s + 8, s + 16, s + 24 */
-                KX_UNROLL
-                for (int j = 0; j < 4; j++) {
-                    const int from = (int)(s + 8u * j);
-                    float y = kx_fma(kx_shfl_f(f, from), kx_shfl_f(n, from), acc);
-
-#if KXL_MIN
-                    y = kx_fma(kx_shfl_f(g, from), kx_shfl_f(p, from), y);
-#endif
-                    acc = b0 + 32u * u + (kx_u)from < nb ? y : acc;
-                }
+                acc = kxl_chain(&v[u], x0[u], x1[u], dx[u], sx[u], s, b0 + 32u * u, nb, acc);
             }
     }
     kxl_finish_mv(a, t.part, 0u, col, t.n, kxl_fold8(acc), 0, lane == 0u);
+}
+/* Gate and up of column u, blocks l and l + 32 of either for lane l. */
+KX_DEV void kxl_pair_load(const struct kx_linear *a, struct kxl_blk w[2][2], kx_u u, kx_u lane, kx_u nb)
+{
+    const kx_u at = u < a->n_out[0] ? u : a->n_out[0] - 1u;
+
+    KX_UNROLL
+    for (kx_u r = 0u; r < 2u; r++) {
+        const unsigned char *q = kxl_plane(a, r, 0u) + (unsigned long long)at * KXL_UP16(nb * KXL_CODE);
+        const unsigned char *d = kxl_plane(a, r, 1u) + (unsigned long long)at * KXL_UP16(nb * (KXL_MIN ? 4u : 2u));
+        const unsigned char *h = 0;
+
+#if KXL_BITS
+        h = kxl_plane(a, r, 2u) + (unsigned long long)at * KXL_UP16(nb * 4u);
+#endif
+        kxl_load(&w[r][0], q, d, h, KXL_AT(lane, nb));
+        if (nb > 32u)
+            kxl_load(&w[r][1], q, d, h, KXL_AT(lane + 32u, nb));
+    }
+}
+/* One row of x of 32 to 64 blocks: it stays in a warp's registers, lane l has blocks l and l + 32, while the columns
+ * stream past it, one pair of weights at a time, the next pair on its way, the first while the kernel that makes x
+ * still runs. Fewer blocks would leave lanes idle; products without a gate gained nothing by it. */
+KX_DEV void kxl_stream(const struct kx_linear *a, kx_u tid, kx_u nb)
+{
+    const kx_u lane = tid & 31u, s = tid & 7u, units = a->n_out[0], step = kx_gx() * 4u;
+    kx_u u = kx_bx() * 4u + (tid >> 5);
+    struct kxl_blk w[2][2];
+    struct kx_u4 x0[2], x1[2];
+    float dx[2];
+    int sx[2];
+
+    if (u < units)
+        kxl_pair_load(a, w, u, lane, nb);
+    kx_wait();
+    KX_UNROLL
+    for (int i = 0; i < 2; i++) {
+        const kx_u b = KXL_AT(lane + 32u * i, nb);
+
+        x0[i] = kx_ld16((const unsigned char *)a->xq + b * 32u);
+        x1[i] = kx_ld16((const unsigned char *)a->xq + b * 32u + 16u);
+        dx[i] = ((const float *)a->xd)[b];
+        sx[i] = ((const int *)a->xs)[b];
+    }
+    for (; u < units; u += step) {
+        struct kxl_blk v[2][2];
+        float acc[2];
+
+        KX_UNROLL
+        for (int i = 0; i < 4; i++)
+            v[i / 2][i % 2] = w[i / 2][i % 2];
+        if (u + step < units)
+            kxl_pair_load(a, w, u + step, lane, nb);
+        KX_UNROLL
+        for (int r = 0; r < 2; r++) {
+            acc[r] = 0.0f;
+            KX_UNROLL
+            for (int i = 0; i < 2; i++)
+                if (32u * i < nb)
+                    acc[r] = kxl_chain(&v[r][i], x0[i], x1[i], dx[i], sx[i], s, 32u * i, nb, acc[r]);
+            acc[r] = kxl_fold8(acc[r]);
+        }
+        if (lane == 0u)
+            kxl_finish_geglu(a, 0u, u, units, acc[0], acc[1]);
+    }
 }
 #endif
 
@@ -1375,9 +1455,13 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
-    kx_next();
-#if !KXL_GEGLU
-    if (kx_gx() > tiles) {
+#if KXL_GEGLU
+    if (a.xq && nb >= 32u && nb <= 64u) {
+        kxl_stream(&a, tid, nb);
+        return;
+    }
+#else
+    if (a.xq && tiles <= KXL_FEW) {
         kxl_few(&a, tid, nb);
         return;
     }
@@ -1556,8 +1640,29 @@ KX_DEV float kxl_step(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1,
 #endif
     return acc;
 }
+#define KXL_FEW 160u  /* BE_KLIN_MV_FEW */
 #define KXL_WIDE 4u /* BE_KLIN_MV_WIDE */
 #define KXL_AHEAD 4
+/* Lane l holds block b + l of a row: adds those of slice s in their order (lanes s, s + 8, s + 16, s + 24). */
+KX_DEV float kxl_chain(const struct kxl_blk *w, struct kx_u4 x0, struct kx_u4 x1, float dx, int sx, kx_u s, kx_u b, kx_u nb, float acc)
+{
+    const float n = kx_i2f(kxl_dot(w, x0, x1, sx)), f = kx_h2f((unsigned short)(w->d & 0xffffu)) * dx;
+#if KXL_MIN
+    const float g = kx_h2f((unsigned short)(w->d >> 16)) * dx, p = kx_i2f(sx);
+#endif
+
+    KX_UNROLL
+    for (int j = 0; j < 4; j++) {
+        const int from = (int)(s + 8u * j);
+        float y = kx_fma(kx_shfl_f(f, from), kx_shfl_f(n, from), acc);
+
+#if KXL_MIN
+        y = kx_fma(kx_shfl_f(g, from), kx_shfl_f(p, from), y);
+#endif
+        acc = b + (kx_u)from < nb ? y : acc;
+    }
+    return acc;
+}
 /* One row of x, few columns: a warp takes one, lane l its blocks l, l + 32 ..., which are of slice
  * l % 8. The codes come straight from memory: so little is done with each that staging them, and more
  * instructions than these, would take longer than the product. */
@@ -1606,26 +1711,75 @@ KX_DEV void kxl_few(const struct kx_linear *a, kx_u tid, kx_u nb)
         KX_UNROLL
         for (int u = 0; u < KXL_AHEAD; u++)
             if (b0 + 32u * u < nb) {
-                const float n = kx_i2f(kxl_dot(&v[u], x0[u], x1[u], sx[u]));
-                const float f = kx_h2f((unsigned short)(v[u].d & 0xffffu)) * dx[u];
-#if KXL_MIN
-                const float g = kx_h2f((unsigned short)(v[u].d >> 16)) * dx[u], p = kx_i2f(sx[u]);
-#endif
-
-                /* the slice's blocks in their order: those of lanes s, s + 8, s + 16, s + 24 */
-                KX_UNROLL
-                for (int j = 0; j < 4; j++) {
-                    const int from = (int)(s + 8u * j);
-                    float y = kx_fma(kx_shfl_f(f, from), kx_shfl_f(n, from), acc);
-
-#if KXL_MIN
-                    y = kx_fma(kx_shfl_f(g, from), kx_shfl_f(p, from), y);
-#endif
-                    acc = b0 + 32u * u + (kx_u)from < nb ? y : acc;
-                }
+                acc = kxl_chain(&v[u], x0[u], x1[u], dx[u], sx[u], s, b0 + 32u * u, nb, acc);
             }
     }
     kxl_finish_mv(a, t.part, 0u, col, t.n, kxl_fold8(acc), 0, lane == 0u);
+}
+/* Gate and up of column u, blocks l and l + 32 of either for lane l. */
+KX_DEV void kxl_pair_load(const struct kx_linear *a, struct kxl_blk w[2][2], kx_u u, kx_u lane, kx_u nb)
+{
+    const kx_u at = u < a->n_out[0] ? u : a->n_out[0] - 1u;
+
+    KX_UNROLL
+    for (kx_u r = 0u; r < 2u; r++) {
+        const unsigned char *q = kxl_plane(a, r, 0u) + (unsigned long long)at * KXL_UP16(nb * KXL_CODE);
+        const unsigned char *d = kxl_plane(a, r, 1u) + (unsigned long long)at * KXL_UP16(nb * (KXL_MIN ? 4u : 2u));
+        const unsigned char *h = 0;
+
+#if KXL_BITS
+        h = kxl_plane(a, r, 2u) + (unsigned long long)at * KXL_UP16(nb * 4u);
+#endif
+        kxl_load(&w[r][0], q, d, h, KXL_AT(lane, nb));
+        if (nb > 32u)
+            kxl_load(&w[r][1], q, d, h, KXL_AT(lane + 32u, nb));
+    }
+}
+/* One row of x of 32 to 64 blocks: it stays in a warp's registers, lane l has blocks l and l + 32, while the columns
+ * stream past it, one pair of weights at a time, the next pair on its way, the first while the kernel that makes x
+ * still runs. Fewer blocks would leave lanes idle; products without a gate gained nothing by it. */
+KX_DEV void kxl_stream(const struct kx_linear *a, kx_u tid, kx_u nb)
+{
+    const kx_u lane = tid & 31u, s = tid & 7u, units = a->n_out[0], step = kx_gx() * 4u;
+    kx_u u = kx_bx() * 4u + (tid >> 5);
+    struct kxl_blk w[2][2];
+    struct kx_u4 x0[2], x1[2];
+    float dx[2];
+    int sx[2];
+
+    if (u < units)
+        kxl_pair_load(a, w, u, lane, nb);
+    kx_wait();
+    KX_UNROLL
+    for (int i = 0; i < 2; i++) {
+        const kx_u b = KXL_AT(lane + 32u * i, nb);
+
+        x0[i] = kx_ld16((const unsigned char *)a->xq + b * 32u);
+        x1[i] = kx_ld16((const unsigned char *)a->xq + b * 32u + 16u);
+        dx[i] = ((const float *)a->xd)[b];
+        sx[i] = ((const int *)a->xs)[b];
+    }
+    for (; u < units; u += step) {
+        struct kxl_blk v[2][2];
+        float acc[2];
+
+        KX_UNROLL
+        for (int i = 0; i < 4; i++)
+            v[i / 2][i % 2] = w[i / 2][i % 2];
+        if (u + step < units)
+            kxl_pair_load(a, w, u + step, lane, nb);
+        KX_UNROLL
+        for (int r = 0; r < 2; r++) {
+            acc[r] = 0.0f;
+            KX_UNROLL
+            for (int i = 0; i < 2; i++)
+                if (32u * i < nb)
+                    acc[r] = kxl_chain(&v[r][i], x0[i], x1[i], dx[i], sx[i], s, 32u * i, nb, acc[r]);
+            acc[r] = kxl_fold8(acc[r]);
+        }
+        if (lane == 0u)
+            kxl_finish_geglu(a, 0u, u, units, acc[0], acc[1]);
+    }
 }
 #endif
 
@@ -1641,9 +1795,13 @@ KX_KERNEL(KXL_NAME, 128, KXL_BITS ? 3 : 4, struct kx_linear, a)
     int *xs = (int *)(xd + cap);
     int staged = 0;
 
-    kx_next();
-#if !KXL_GEGLU
-    if (kx_gx() > tiles) {
+#if KXL_GEGLU
+    if (a.xq && nb >= 32u && nb <= 64u) {
+        kxl_stream(&a, tid, nb);
+        return;
+    }
+#else
+    if (a.xq && tiles <= KXL_FEW) {
         kxl_few(&a, tid, nb);
         return;
     }
@@ -2173,7 +2331,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
@@ -2706,7 +2863,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
@@ -3239,7 +3395,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
@@ -3772,7 +3927,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
@@ -4306,7 +4460,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL
@@ -4841,7 +4994,6 @@ KX_KERNEL(KXL_NAME, KXL_THREADS, KXL_MINB, struct kx_linear, a)
 
     /* n_parts is 1 to 3: a zero the compiler does not know of */
     KXL_F(kxl_lane_at)(&l, w0, x0, a.n_parts >> 8);
-    kx_next();
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
     KX_UNROLL

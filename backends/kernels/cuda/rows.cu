@@ -198,6 +198,14 @@ struct kx_attn_packed {
     int radius;
 };
 
+/* The same with relative positions (be.h, be_attention_rel). rk, rq [n_rel, rel_stride], of the type
+ * of q, each 0 or not; rel uint32 [2 * reach + 1]. n_kv_heads is n_heads, radius -1. */
+struct kx_attn_rel {
+    struct kx_attn_packed p;
+    kx_p rk, rq, rel;
+    kx_u reach, rel_stride;
+};
+
 struct kx_gather {
     kx_p x, rows, out; /* rows int32 [n] */
     kx_u n, k, t, pad;
@@ -304,18 +312,20 @@ KX_DEV kx_u kx_bx(void) { return blockIdx.x; }
 KX_DEV kx_u kx_by(void) { return blockIdx.y; }
 KX_DEV kx_u kx_bz(void) { return blockIdx.z; }
 KX_DEV kx_u kx_gx(void) { return gridDim.x; }
-/* Launches that overlap, from sm_90: a kernel begins while the one before it still runs (kx_next
- * there), and waits with kx_wait before it touches anything a kernel wrote or will write; weights
- * may be asked for earlier. Text for older devices carries both as comments, which be_cuda_mod.c
- * turns into instructions where the device has them. What other kernels wrote is never read
- * through kx_ldg: that cache may hold what was there before the wait. */
+/* Launches that overlap, from sm_90: kx_wait comes before a kernel touches anything that another one wrote or will
+ * write; weights may be asked for earlier. Behind it the next kernel may begin - not before: with more than two in
+ * flight waiting blocks take the places of those at work, and whole models lost what chains of two gained. Text for
+ * older devices carries both as comments, which be_cuda_mod.c turns into instructions where the device has them. What
+ * other kernels wrote is never read through kx_ldg: that cache may hold what was there before the wait. */
 #if __CUDA_ARCH__ >= 900
 #define KX_OVERLAP
 #else
 #define KX_OVERLAP "//"
 #endif
-KX_DEV void kx_next(void) { asm volatile(KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory"); }
-KX_DEV void kx_wait(void) { asm volatile(KX_OVERLAP "griddepcontrol.wait;" ::: "memory"); }
+KX_DEV void kx_wait(void)
+{
+    asm volatile(KX_OVERLAP "griddepcontrol.wait;\n\t" KX_OVERLAP "griddepcontrol.launch_dependents;" ::: "memory");
+}
 KX_DEV void kx_sync(void) { __syncthreads(); }
 KX_DEV void kx_syncwarp(void) { __syncwarp(); }
 KX_DEV float kx_shfl_xor_f(float v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
@@ -1263,7 +1273,6 @@ KX_DEV int kx_draw_few(const struct kx_sample *a, kx_u row, kx_u k, struct kx_sa
 KX_KERNEL(kx_quant, 128, 1, struct kx_quant, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u blocks = (k + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / blocks, c = unit % blocks * 256u + kx_tid() % 32u * 8u;
@@ -1286,7 +1295,6 @@ KX_KERNEL(kx_quant, 128, 1, struct kx_quant, a)
 KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
-    kx_next();
     KX_SHARED float part[4][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u;
@@ -1368,7 +1376,6 @@ KX_KERNEL(kx_rms_norm, 1024, 1, struct kx_norm, a)
 KX_KERNEL(kx_layer_norm, 1024, 1, struct kx_norm, a)
 {
     const kx_u k = a.k;
-    kx_next();
     KX_SHARED float part[4][32];
     const kx_u blocks = (k + 255u) / 256u, warps = blocks > 32u ? 32u : blocks, step = warps * 256u;
     const kx_u lane8 = kx_tid() % 32u * 8u;
@@ -1451,13 +1458,12 @@ KX_KERNEL(kx_rope, 512, 1, struct kx_rope, a)
 {
     const kx_u hd = a.head_dim;
     const kx_u heads = a.n_heads;
-    kx_next();
-    kx_wait();
     KX_SHARED float cs[256], sn[256];
     const kx_u half = hd / 2u, warps = kx_rope_warps(heads, half), row = kx_bx();
     float u[8], v[8], f = 1.0f;
     if (a.freq)
         kx_rope_angles(cs, sn, a.pos, a.freq, row, half, warps * 32u);
+    kx_wait(); /* positions are nobody's work */
     kx_sync();
     for (kx_u h = kx_tid() / 32u; h < heads; h += warps) {
         const unsigned long long at = ((unsigned long long)row * heads + h) * hd;
@@ -1479,7 +1485,6 @@ KX_KERNEL(kx_kv_write, 128, 1, struct kx_kv_write, a)
 {
     const kx_u hd = a.kv.head_dim;
     const kx_u heads = a.kv.n_kv_heads;
-    kx_next();
     kx_wait();
     const kx_u width = heads * hd, blocks = (width + 255u) / 256u, unit = kx_bx() * 4u + kx_tid() / 32u;
     const kx_u row = unit / (2u * blocks), vs = unit % (2u * blocks) / blocks; /* 0 = keys, 1 = values */
@@ -1506,14 +1511,13 @@ KX_KERNEL(kx_rope_kv, 512, 1, struct kx_rope_kv, a)
     const kx_u hd = a.q.head_dim;
     const kx_u heads = a.q.n_heads;
     const kx_u kv_heads = a.k.n_heads;
-    kx_next();
-    kx_wait();
     KX_SHARED float cs[256], sn[256];
     const kx_u half = hd / 2u, all = heads + (a.v.x ? 2u : 1u) * kv_heads, warps = kx_rope_warps(all, half), row = kx_bx();
     const kx_u width = kv_heads * hd, blocks = (width + 255u) / 256u;
     float u[8], v[8], f = 1.0f;
     if (a.q.freq)
         kx_rope_angles(cs, sn, a.q.pos, a.q.freq, row, half, warps * 32u);
+    kx_wait(); /* positions are nobody's work */
     kx_sync();
     for (kx_u h = kx_tid() / 32u; h < all; h += warps) {
         const int is_q = h < heads, is_v = h >= heads + kv_heads;
@@ -1551,7 +1555,6 @@ KX_KERNEL(kx_rope_kv, 512, 1, struct kx_rope_kv, a)
 KX_KERNEL(kx_gather, 256, 1, struct kx_gather, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u row = kx_bx();
     float v[8];
@@ -1567,7 +1570,6 @@ KX_KERNEL(kx_gather, 256, 1, struct kx_gather, a)
 KX_KERNEL(kx_softcap, 128, 1, struct kx_softcap, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const unsigned long long all = (unsigned long long)a.n * k, at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= all ? 0u : all - at < 8u ? (kx_u)(all - at) : 8u;
@@ -1587,7 +1589,6 @@ KX_KERNEL(kx_softcap, 128, 1, struct kx_softcap, a)
 KX_KERNEL(kx_scale, 128, 1, struct kx_scale, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     const kx_u each = (k + 7u) / 8u, unit = kx_bx() * 128u + kx_tid(), row = unit / each, c = unit % each * 8u;
     const unsigned long long at = (unsigned long long)row * k, from = (unsigned long long)row * a.y_k + a.y_col;
@@ -1616,7 +1617,6 @@ KX_KERNEL(kx_scale, 128, 1, struct kx_scale, a)
 KX_KERNEL(kx_pool, 256, 1, struct kx_pool, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     KX_SHARED float part[8][256];
     const kx_u blocks = (k + 255u) / 256u, seq = kx_bx() / blocks, c0 = kx_bx() % blocks * 256u;
@@ -1670,7 +1670,6 @@ KX_KERNEL(kx_pool, 256, 1, struct kx_pool, a)
 KX_KERNEL(kx_argmax_part, 256, 1, struct kx_argmax, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     KX_SHARED struct kx_best sh[32];
     const kx_u row = kx_bx() / a.parts, part = kx_bx() % a.parts;
@@ -1696,7 +1695,6 @@ KX_KERNEL(kx_argmax_part, 256, 1, struct kx_argmax, a)
 KX_KERNEL(kx_argmax, 256, 1, struct kx_argmax, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     KX_SHARED struct kx_best sh[32];
     const kx_u row = kx_bx();
@@ -1717,7 +1715,6 @@ KX_KERNEL(kx_argmax, 256, 1, struct kx_argmax, a)
 KX_KERNEL(kx_sample_part, 512, 1, struct kx_sample, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     KX_SHARED struct kx_best s[4096], shb[32];
     KX_SHARED float part[2][32];
@@ -1766,7 +1763,6 @@ KX_KERNEL(kx_sample_part, 512, 1, struct kx_sample, a)
 KX_KERNEL(kx_sample, 1024, 1, struct kx_sample, a)
 {
     const kx_u k = a.k;
-    kx_next();
     kx_wait();
     KX_SHARED struct kx_best s[4096], shb[32];
     KX_SHARED double sum[1024];
@@ -1808,7 +1804,6 @@ KX_KERNEL(kx_sample, 1024, 1, struct kx_sample, a)
 #ifndef KX_SM80_ONLY
 KX_KERNEL(kx_convert, 128, 1, struct kx_convert, a)
 {
-    kx_next();
     kx_wait();
     const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;
@@ -1824,7 +1819,6 @@ KX_KERNEL(kx_convert, 128, 1, struct kx_convert, a)
 #ifndef KX_SM80_ONLY
 KX_KERNEL(kx_mul, 128, 1, struct kx_mul, a)
 {
-    kx_next();
     kx_wait();
     const unsigned long long at = ((unsigned long long)kx_bx() * 128u + kx_tid()) * 8u;
     const kx_u left = at >= a.n ? 0u : a.n - at < 8u ? (kx_u)(a.n - at) : 8u;

@@ -239,6 +239,14 @@ struct kx_attn_packed {
     int radius;
 };
 
+/* The same with relative positions (be.h, be_attention_rel). rk, rq [n_rel, rel_stride], of the type
+ * of q, each 0 or not; rel uint32 [2 * reach + 1]. n_kv_heads is n_heads, radius -1. */
+struct kx_attn_rel {
+    struct kx_attn_packed p;
+    kx_p rk, rq, rel;
+    kx_u reach, rel_stride;
+};
+
 struct kx_gather {
     kx_p x, rows, out; /* rows int32 [n] */
     kx_u n, k, t, pad;
@@ -675,6 +683,26 @@ KX_DEV void kx_atm_qk(thread const kx_mv &v, thread kx_ms &s, kx_u lane, kx_u ti
         for (kx_u c = 0u; c < v.hd; c++)
             s.s[i] = kx_fma(kx_atm_half(kx_atm_x(v.q, v.x_t, ulong(v.row) * v.q_ld + v.head * v.hd + c), hf),
                             kx_atm_kv(v, v.k, p, c, type, packed), s.s[i]);
+    }
+}
+/* The chain of each score goes on with the terms of relative positions. */
+KX_DEV void kx_atm_rel(thread const kx_mv &v, constant kx_attn_rel &a, thread kx_ms &s, kx_u lane, kx_u tile)
+{
+    kx_u row = v.row - v.first;
+
+    for (kx_u i = 0u; i < 2u; i++) {
+        kx_u j = lane + 32u * i, p = s.key0 + j;
+        ulong at;
+
+        if (j >= tile || !kx_atm_sees(v, p))
+            continue;
+        at = ulong(KX_AT(const kx_u, a.rel)[row + a.reach - p]) * a.rel_stride + v.head * v.hd;
+        for (kx_u c = 0u; c < v.hd; c++) {
+            if (a.rk)
+                s.s[i] = kx_fma(kx_atm_x(v.q, v.x_t, ulong(v.row) * v.q_ld + v.head * v.hd + c), kx_atm_x(a.rk, v.x_t, at + c), s.s[i]);
+            if (a.rq)
+                s.s[i] = kx_fma(kx_atm_kv(v, v.k, p, c, 0u, true), kx_atm_x(a.rq, v.x_t, at + c), s.s[i]);
+        }
     }
 }
 KX_DEV void kx_atm_mask(thread const kx_mv &v, thread kx_ms &s, kx_u lane, kx_u tile, bool base2)

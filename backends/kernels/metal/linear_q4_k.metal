@@ -239,6 +239,14 @@ struct kx_attn_packed {
     int radius;
 };
 
+/* The same with relative positions (be.h, be_attention_rel). rk, rq [n_rel, rel_stride], of the type
+ * of q, each 0 or not; rel uint32 [2 * reach + 1]. n_kv_heads is n_heads, radius -1. */
+struct kx_attn_rel {
+    struct kx_attn_packed p;
+    kx_p rk, rq, rel;
+    kx_u reach, rel_stride;
+};
+
 struct kx_gather {
     kx_p x, rows, out; /* rows int32 [n] */
     kx_u n, k, t, pad;
