@@ -128,6 +128,35 @@ enum rc mdl_cfg_str(const json_t *obj, const char *what, const char *key, const 
     return RC_OK;
 }
 
+static const struct {
+    const char *name;
+    enum be_epi epi;
+} gelus[] = {
+    {"gelu", BE_EPI_GELU_ERF},
+    {"gelu_python", BE_EPI_GELU_ERF},
+    {"gelu_new", BE_EPI_GELU_TANH},
+    {"gelu_fast", BE_EPI_GELU_TANH},
+    {"gelu_pytorch_tanh", BE_EPI_GELU_TANH},
+};
+
+enum rc mdl_cfg_gelu(const json_t *obj, const char *what, const char *key, enum be_epi *out,
+                     struct rc_err *err)
+{
+    const char *act = NULL;
+    enum rc rc = mdl_cfg_str(obj, what, key, &act, err);
+
+    if (rc != RC_OK)
+        return rc;
+    for (size_t i = 0; i < sizeof(gelus) / sizeof(*gelus); i++)
+        if (strcmp(act ? act : "gelu", gelus[i].name) == 0) {
+            *out = gelus[i].epi;
+            return RC_OK;
+        }
+    return rc_fail_what(err, RC_UNSUPPORTED, key,
+                        "%s: %s '%.40s' is not supported (gelu, gelu_new, gelu_pytorch_tanh)", what,
+                        key, act);
+}
+
 enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out, struct rc_err *err)
 {
     json_error_t je;

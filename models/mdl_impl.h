@@ -289,6 +289,9 @@ enum rc mdl_cfg_bool(const json_t *obj, const char *what, const char *key, bool 
 /* NULL in *out when absent; borrowed from obj. */
 enum rc mdl_cfg_str(const json_t *obj, const char *what, const char *key, const char **out,
                     struct rc_err *err);
+/* "gelu" and its kin; absent: "gelu". RC_UNSUPPORTED for others, by name. */
+enum rc mdl_cfg_gelu(const json_t *obj, const char *what, const char *key, enum be_epi *out,
+                     struct rc_err *err);
 /* Parses a side file that must hold a JSON object. *out NULL when it is absent and
  * not required. Caller json_decrefs. */
 enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out,

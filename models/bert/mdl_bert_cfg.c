@@ -29,36 +29,6 @@ static const struct {
 #undef AT
 };
 
-static const struct {
-    const char *name;
-    enum be_epi epi;
-} activations[] = {
-    {"gelu", BE_EPI_GELU_ERF},
-    {"gelu_python", BE_EPI_GELU_ERF},
-    {"gelu_new", BE_EPI_GELU_TANH},
-    {"gelu_fast", BE_EPI_GELU_TANH},
-    {"gelu_pytorch_tanh", BE_EPI_GELU_TANH},
-};
-
-static enum rc read_act(struct bert *b, const json_t *c, struct rc_err *err)
-{
-    const char *act = NULL;
-    size_t i;
-    enum rc rc = mdl_cfg_str(c, "config.json", "hidden_act", &act, err);
-
-    if (rc != RC_OK)
-        return rc;
-    for (i = 0; i < sizeof(activations) / sizeof(*activations); i++)
-        if (strcmp(act ? act : "gelu", activations[i].name) == 0) {
-            b->act = activations[i].epi;
-            return RC_OK;
-        }
-    return rc_fail_what(err, RC_UNSUPPORTED, "hidden_act",
-                        "config.json: activation '%.40s' is not supported for BERT (gelu, "
-                        "gelu_new, gelu_pytorch_tanh)",
-                        act);
-}
-
 static enum rc refusals(const json_t *c, struct rc_err *err)
 {
     const char *pos = NULL;
@@ -128,7 +98,8 @@ static enum rc from_hf(struct mdl *m, struct bert *b, const json_t *c, struct rc
             RC_OK ||
         (rc = mdl_cfg_u32(c, "config.json", "vocab_size", 1, 1u << 22, MDL_REQUIRED,
                           &m->info.vocab_size, err)) != RC_OK ||
-        (rc = read_act(b, c, err)) != RC_OK || (rc = refusals(c, err)) != RC_OK)
+        (rc = mdl_cfg_gelu(c, "config.json", "hidden_act", &b->act, err)) != RC_OK ||
+        (rc = refusals(c, err)) != RC_OK)
         return rc;
     spelling(m, b);
     if (!b->roberta)

@@ -73,7 +73,7 @@ static enum rc read_pool_act(struct deberta *d, const json_t *c, struct rc_err *
         return RC_OK;
     }
     return rc != RC_OK ? rc
-                       : mdl_deberta_act(c, "config.json", "pooler_hidden_act", &d->pool_act, err);
+                       : mdl_cfg_gelu(c, "config.json", "pooler_hidden_act", &d->pool_act, err);
 }
 
 /* Pairs in, one logit out: the file decides how many there are. */

@@ -42,8 +42,4 @@ enum rc mdl_deberta_run(struct mdl_deberta *e, const struct mdl *m, const struct
 /* Weights and tensors are the plan's. */
 void mdl_deberta_free(struct mdl_deberta **e);
 
-/* "gelu" and its kin of a config's field to *out; field absent: "gelu". */
-enum rc mdl_deberta_act(const json_t *config, const char *file, const char *field, enum be_epi *out,
-                        struct rc_err *err);
-
 #endif

@@ -32,36 +32,6 @@ static const struct {
 #undef AT
 };
 
-static const struct {
-    const char *name;
-    enum be_epi epi;
-} activations[] = {
-    {"gelu", BE_EPI_GELU_ERF},
-    {"gelu_python", BE_EPI_GELU_ERF},
-    {"gelu_new", BE_EPI_GELU_TANH},
-    {"gelu_fast", BE_EPI_GELU_TANH},
-    {"gelu_pytorch_tanh", BE_EPI_GELU_TANH},
-};
-
-enum rc mdl_deberta_act(const json_t *config, const char *file, const char *field, enum be_epi *out,
-                        struct rc_err *err)
-{
-    const char *act = NULL;
-    enum rc rc = mdl_cfg_str(config, file, field, &act, err);
-
-    if (rc != RC_OK)
-        return rc;
-    for (size_t i = 0; i < sizeof(activations) / sizeof(*activations); i++)
-        if (strcmp(act ? act : "gelu", activations[i].name) == 0) {
-            *out = activations[i].epi;
-            return RC_OK;
-        }
-    return rc_fail_what(err, RC_UNSUPPORTED, field,
-                        "%s: %s '%.40s' is not supported for DeBERTa (gelu, gelu_new, "
-                        "gelu_pytorch_tanh)",
-                        file, field, act);
-}
-
 /* One word of pos_att_type. */
 static enum rc add_term(struct mdl_deberta *e, const char *word, size_t n, const char *file,
                         struct rc_err *err)
@@ -183,7 +153,7 @@ static enum rc read_conv(struct mdl_deberta *e, const json_t *c, const char *fil
         e->conv_act = BE_EPI_NONE;
         return RC_OK;
     }
-    return mdl_deberta_act(c, file, "conv_act", &e->conv_act, err);
+    return mdl_cfg_gelu(c, file, "conv_act", &e->conv_act, err);
 }
 
 static enum rc read_all(struct mdl_deberta *e, const json_t *c, const char *file,
@@ -202,7 +172,7 @@ static enum rc read_all(struct mdl_deberta *e, const json_t *c, const char *file
         (rc = mdl_cfg_u32(c, file, "vocab_size", 1, 1u << 22, MDL_REQUIRED, &e->info.vocab_size,
                           err)) != RC_OK ||
         (rc = mdl_cfg_pos(c, file, "layer_norm_eps", 1, 1e-7, &e->norm_eps, err)) != RC_OK ||
-        (rc = mdl_deberta_act(c, file, "hidden_act", &e->act, err)) != RC_OK ||
+        (rc = mdl_cfg_gelu(c, file, "hidden_act", &e->act, err)) != RC_OK ||
         (rc = read_positions(e, c, file, err)) != RC_OK ||
         (rc = read_conv(e, c, file, err)) != RC_OK)
         return rc;
