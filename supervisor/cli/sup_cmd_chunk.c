@@ -87,9 +87,7 @@ static enum rc run(const struct sup_args *a, struct sup_client *client, struct s
     json_t *body = NULL, *answer = NULL;
     char *text = NULL, *valid = NULL;
     size_t n = 0;
-    enum rc rc = strcmp(path, "-") == 0
-                     ? sup_file_read_fd(STDIN_FILENO, "stdin", FILE_BYTES, &text, &n, err)
-                     : sup_file_read(path, FILE_BYTES, true, &text, &n, err);
+    enum rc rc = sup_file_input(path, FILE_BYTES, &text, &n, err);
 
     if (rc == RC_OK && (!(valid = sup_valid_dup(text, n)) || !(body = request(a, valid))))
         rc = rc_fail(err, RC_NOMEM, "out of memory");

@@ -33,25 +33,6 @@ const struct sup_opt sup_opts_decisions[] = {
     {0},
 };
 
-static enum rc read_request(const char *path, json_t **out, struct rc_err *err)
-{
-    json_error_t why;
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc = strcmp(path, "-") == 0
-                     ? sup_file_read_fd(STDIN_FILENO, "stdin", REQUEST_BYTES, &text, &n, err)
-                     : sup_file_read(path, REQUEST_BYTES, true, &text, &n, err);
-
-    if (rc != RC_OK)
-        return rc;
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (json_is_object(*out))
-        return RC_OK;
-    return rc_fail(err, RC_INVALID, "'%.200s': expected a JSON object: line %d, column %d: %.100s",
-                   path, *out ? 1 : why.line, *out ? 1 : why.column, *out ? "" : why.text);
-}
-
 /* ---------------------------------------------------------------------- showing */
 
 static void show_similarities(const json_t *list)
@@ -329,7 +310,7 @@ int sup_cmd_decisions(const struct sup_args *a)
     if (!a->v[O_REQUEST].set)
         return sup_usage_error(a->cmd, "name the request's file: --request FILE");
     sup_cli_catch_int();
-    if ((rc = read_request(a->v[O_REQUEST].text, &request, &err)) != RC_OK) {
+    if ((rc = sup_file_json(a->v[O_REQUEST].text, REQUEST_BYTES, &request, &err)) != RC_OK) {
         status = sup_fail(a->cmd, &err);
     } else if (sup_session_open(&s, a, a->v[O_SERVER].text, a->v[O_MODELS_DIR].text, &err) !=
                RC_OK) {

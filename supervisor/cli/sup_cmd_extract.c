@@ -146,25 +146,11 @@ static enum rc schema_of_options(const struct sup_args *a, json_t *schema, struc
 
 static enum rc read_schema(const struct sup_args *a, json_t **out, struct rc_err *err)
 {
-    const char *path = a->v[O_SCHEMA].text;
-    json_error_t why;
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc;
-
-    if (!a->v[O_SCHEMA].set) {
-        if (!(*out = json_object()))
-            return rc_fail(err, RC_NOMEM, "out of memory");
-        return schema_of_options(a, *out, err);
-    }
-    if ((rc = sup_file_read(path, FILE_BYTES, true, &text, &n, err)) != RC_OK)
-        return rc;
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (json_is_object(*out))
-        return RC_OK;
-    return rc_fail(err, RC_INVALID, "'%.200s': expected a JSON object: line %d, column %d: %.100s",
-                   path, *out ? 1 : why.line, *out ? 1 : why.column, *out ? "" : why.text);
+    if (a->v[O_SCHEMA].set)
+        return sup_file_json(a->v[O_SCHEMA].text, FILE_BYTES, out, err);
+    if (!(*out = json_object()))
+        return rc_fail(err, RC_NOMEM, "out of memory");
+    return schema_of_options(a, *out, err);
 }
 
 /* -------------------------------------------------------------------- inputs */
@@ -183,9 +169,7 @@ static enum rc add_file(json_t *inputs, const char *path, struct rc_err *err)
 {
     char *text = NULL;
     size_t n = 0;
-    enum rc rc = strcmp(path, "-") == 0
-                     ? sup_file_read_fd(STDIN_FILENO, "stdin", FILE_BYTES, &text, &n, err)
-                     : sup_file_read(path, FILE_BYTES, true, &text, &n, err);
+    enum rc rc = sup_file_input(path, FILE_BYTES, &text, &n, err);
 
     if (rc == RC_OK)
         rc = add_text(inputs, text, n, err);

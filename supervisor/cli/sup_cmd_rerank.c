@@ -43,9 +43,7 @@ static enum rc add_lines(json_t *docs, const char *path, struct rc_err *err)
 {
     char *text = NULL;
     size_t n = 0;
-    enum rc rc = strcmp(path, "-") == 0
-                     ? sup_file_read_fd(STDIN_FILENO, "stdin", FILE_BYTES, &text, &n, err)
-                     : sup_file_read(path, FILE_BYTES, true, &text, &n, err);
+    enum rc rc = sup_file_input(path, FILE_BYTES, &text, &n, err);
 
     for (size_t at = 0; rc == RC_OK && at < n;) {
         const char *end = memchr(text + at, '\n', n - at);

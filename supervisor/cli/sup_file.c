@@ -105,6 +105,29 @@ enum rc sup_file_read(const char *name, size_t max, bool text, char **out, size_
     return RC_OK;
 }
 
+enum rc sup_file_input(const char *path, size_t max, char **out, size_t *out_n, struct rc_err *err)
+{
+    return strcmp(path, "-") == 0 ? sup_file_read_fd(STDIN_FILENO, "stdin", max, out, out_n, err)
+                                  : sup_file_read(path, max, true, out, out_n, err);
+}
+
+enum rc sup_file_json(const char *path, size_t max, json_t **out, struct rc_err *err)
+{
+    json_error_t why;
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc = sup_file_input(path, max, &text, &n, err);
+
+    if (rc != RC_OK)
+        return rc;
+    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    if (json_is_object(*out))
+        return RC_OK;
+    return rc_fail(err, RC_INVALID, "'%.200s': expected a JSON object: line %d, column %d: %.100s",
+                   path, *out ? 1 : why.line, *out ? 1 : why.column, *out ? "" : why.text);
+}
+
 bool sup_file_put(int fd, const char *s, size_t n)
 {
     while (n > 0) {

@@ -2,6 +2,7 @@
 #ifndef INFERD_SUP_FILE_H
 #define INFERD_SUP_FILE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -17,6 +18,11 @@ enum rc sup_file_read(const char *path, size_t max, bool text, char **out, size_
  * RC_NOMEM. */
 enum rc sup_file_read_fd(int fd, const char *path, size_t max, char **out, size_t *out_n,
                          struct rc_err *err);
+/* A text file as above, or for "-" what stdin holds. */
+enum rc sup_file_input(const char *path, size_t max, char **out, size_t *out_n, struct rc_err *err);
+/* A JSON object from such; caller decrefs. Also RC_INVALID: no JSON, with line and column, or
+ * another kind of value. *out is NULL or what was read in any case. */
+enum rc sup_file_json(const char *path, size_t max, json_t **out, struct rc_err *err);
 /* Replaces the file as a whole: written beside it, then renamed. What is there already must
  * be a regular file. Errors: RC_IO, RC_INVALID, RC_TOO_LARGE. */
 enum rc sup_file_write(const char *path, const char *s, size_t n, mode_t mode, struct rc_err *err);
