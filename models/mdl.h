@@ -59,14 +59,14 @@ struct mdl_info {
     uint64_t kv_ctx_bytes; /* of kv_bytes, what one sequence of ctx_tokens holds at its peak */
     char default_prompt[64];
     bool can_embed_image, can_embed_sound, can_embed_groups;
-    bool can_rerank;  /* a cross-encoder: mdl_encode gives one logit a pair (mdl_pair_tokens) */
-    bool can_extract; /* GLiNER2: mdl_extract */
+    bool can_rerank;     /* a cross-encoder: mdl_encode gives one logit a pair (mdl_pair_tokens) */
+    bool can_extract;    /* GLiNER2: mdl_extract */
     uint32_t span_words; /* of such: most words of a span */
-    bool can_sparse;  /* mdl_encode_tokens: weights */
-    uint32_t token_dim; /* mdl_encode_tokens: width of vectors, 0 = gives none */
-    bool never_cuts; /* an input that is too long is refused even where cutting was allowed */
-    uint32_t sound_rate;   /* samples a second that its ears want, 0 = hears nothing */
-    uint32_t sound_ms;     /* longest sound of one part */
+    bool can_sparse;     /* mdl_encode_tokens: weights */
+    uint32_t token_dim;  /* mdl_encode_tokens: width of vectors, 0 = gives none */
+    bool never_cuts;     /* an input that is too long is refused even where cutting was allowed */
+    uint32_t sound_rate; /* samples a second that its ears want, 0 = hears nothing */
+    uint32_t sound_ms;   /* longest sound of one part */
     uint32_t image_pixels; /* most pixels of a picture as given; 0 = sees nothing */
     char identity[65];     /* of an embedder: 64 hex digits of SHA-256 over the files that make its
                               vectors and the recipe; "" while probing and of other models */
@@ -317,8 +317,8 @@ struct mdl_encode_media {
 enum rc mdl_encode_with(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                         const struct mdl_encode_media *media, uint32_t n_media, float *out,
                         struct rc_err *err);
-/* Called between the layers of an encoding or extracting pass; true: the pass ends with RC_CANCELLED and
- * the model stays usable. NULL user hook = never. */
+/* Called between the layers of an encoding or extracting pass; true: the pass ends with
+ * RC_CANCELLED and the model stays usable. NULL user hook = never. */
 void mdl_set_encode_stop(struct mdl *m, bool (*stop)(void *user), void *user);
 /* dims <= embed_dim the model may be cut to; RC_INVALID otherwise, saying why. */
 enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
@@ -329,7 +329,8 @@ enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
  * Every span of 1 to span_words words is scored for every field of every instance.
  * Source: encoders.md 6; docs/models/gliner2.md. */
 #define MDL_EXTRACT_COUNTS 20   /* a prompt has 0 to 19 instances */
-#define MDL_EXTRACT_WORDS 2048u /* of a sequence, at most; and fields of a prompt with instances */
+#define MDL_EXTRACT_WORDS 2048u /* of a sequence, at most; and fields of a prompt with instances \
+                                 */
 
 struct mdl_extract_prompt {
     uint32_t mark;     /* its first in marks[]: [P]; those of its fields follow */
@@ -344,8 +345,9 @@ struct mdl_extract_in {
     uint32_t n_marks;
     const struct mdl_extract_prompt *prompts;
     uint32_t n_prompts;
-    const uint32_t *words; /* [n_words + 1]: word w is rows words[w] .. words[w + 1] - 1; none of a
-                              word that left no token, which has the state of the row that follows */
+    const uint32_t
+        *words; /* [n_words + 1]: word w is rows words[w] .. words[w + 1] - 1; none of a
+                   word that left no token, which has the state of the row that follows */
     uint32_t n_words;
 };
 /* Who hears the numbers, while a pass runs; what is pointed to is borrowed for the call. The fields

@@ -190,9 +190,8 @@ enum rc mdl_plan_turned(struct mdl_plan *p, const char *name, uint32_t n_dims, c
         return rc;
     w = &p->w[p->n_w - 1];
     if (be_dtype_block(w->t->dtype) != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, name,
-                            "tensor '%s': type %s cannot be transposed", name,
-                            be_dtype_name(w->t->dtype));
+        return rc_fail_what(err, RC_UNSUPPORTED, name, "tensor '%s': type %s cannot be transposed",
+                            name, be_dtype_name(w->t->dtype));
     w->turn_rows = rows;
     w->turn_cols = cols;
     return in_parts(p, n_parts, (uint32_t)(dims[0] / n_parts), slots, err);

@@ -2,14 +2,13 @@
  *
  * Maps safetensors (one file, or shards named by model.safetensors.index.json),
  * GGUF (v2, v3) and state dicts of torch.save read-only and hands out tensors that
- * are known to lie inside the mapping. Nothing in a file is trusted: counts, lengths, offsets, shapes,
- * overlaps, block types are checked before use, without overflow; quantized
- * scales are checked to be finite when a tensor is taken for use.
- * Never writes, never follows a path out of its root descriptor (openat2
- * RESOLVE_BENEATH: links inside the directory only). Neither logs nor exits.
- * Files that shrink while mapped: mdl_file_guard notices before a batch
- * (RC_WEIGHT_IO); a SIGBUS in the middle of one kills the worker alone.
- * Tests: tests/models/test_mdl_*.c, fuzz: tests/fuzz/fuzz_{gguf,safetensors,torch}.c
+ * are known to lie inside the mapping. Nothing in a file is trusted: counts, lengths, offsets,
+ * shapes, overlaps, block types are checked before use, without overflow; quantized scales are
+ * checked to be finite when a tensor is taken for use. Never writes, never follows a path out of
+ * its root descriptor (openat2 RESOLVE_BENEATH: links inside the directory only). Neither logs nor
+ * exits. Files that shrink while mapped: mdl_file_guard notices before a batch (RC_WEIGHT_IO); a
+ * SIGBUS in the middle of one kills the worker alone. Tests: tests/models/test_mdl_*.c, fuzz:
+ * tests/fuzz/fuzz_{gguf,safetensors,torch}.c
  */
 #ifndef INFERD_MDL_FILE_H
 #define INFERD_MDL_FILE_H
@@ -55,10 +54,9 @@ enum rc mdl_file_beside(struct mdl_file *f, int root_fd, const char *name, const
                         struct rc_err *err);
 
 /* The same from memory, for fuzzers and tests; data stays borrowed. */
-enum rc mdl_gguf_parse(struct mdl_file **out, const void *data, size_t n_bytes,
-                       struct rc_err *err);
-enum rc mdl_safetensors_parse(struct mdl_file **out, const void *data,
-                              size_t n_bytes, struct rc_err *err);
+enum rc mdl_gguf_parse(struct mdl_file **out, const void *data, size_t n_bytes, struct rc_err *err);
+enum rc mdl_safetensors_parse(struct mdl_file **out, const void *data, size_t n_bytes,
+                              struct rc_err *err);
 
 enum rc mdl_torch_parse(struct mdl_file **out, const void *data, size_t n_bytes,
                         struct rc_err *err);
@@ -67,16 +65,14 @@ enum mdl_format mdl_file_format(const struct mdl_file *f);
 size_t mdl_file_n_tensors(const struct mdl_file *f);
 const struct mdl_tensor *mdl_file_tensor(const struct mdl_file *f, size_t i);
 /* NULL when absent. O(1). */
-const struct mdl_tensor *mdl_file_find(const struct mdl_file *f,
-                                       const char *name);
+const struct mdl_tensor *mdl_file_find(const struct mdl_file *f, const char *name);
 /* A tensor that must be there with this shape (dims[n_dims], outermost first).
  * Also checks the block scales are finite (quantized) or the values finite
  * (F32/F16/BF16). Errors: RC_WEIGHT_ABSENT (err->what = name), RC_FORMAT with
  * "tensor 'x': shape [a,b], expected [c,d]", RC_UNSUPPORTED for a dtype no kernel
  * reads (such tensors are not found by mdl_file_find) or misaligned data. */
-enum rc mdl_file_take(const struct mdl_file *f, const char *name,
-                      uint32_t n_dims, const uint64_t *dims,
-                      const struct mdl_tensor **out, struct rc_err *err);
+enum rc mdl_file_take(const struct mdl_file *f, const char *name, uint32_t n_dims,
+                      const uint64_t *dims, const struct mdl_tensor **out, struct rc_err *err);
 /* n integers of a tensor of I64 or I32 (which mdl_file_find does not find), each in
  * 0..limit-1; out [n]. Safetensors only. Errors: RC_WEIGHT_ABSENT, RC_FORMAT (count, range). */
 enum rc mdl_file_ints(const struct mdl_file *f, const char *name, uint64_t n, int64_t limit,
@@ -101,22 +97,19 @@ enum rc mdl_file_guard(const struct mdl_file *f, struct rc_err *err);
 bool mdl_gguf_u64(const struct mdl_file *f, const char *key, uint64_t *out);
 bool mdl_gguf_f64(const struct mdl_file *f, const char *key, double *out);
 bool mdl_gguf_bool(const struct mdl_file *f, const char *key, bool *out);
-bool mdl_gguf_str(const struct mdl_file *f, const char *key, const char **s,
-                  size_t *n_bytes);
+bool mdl_gguf_str(const struct mdl_file *f, const char *key, const char **s, size_t *n_bytes);
 /* Arrays: element count, then elements. */
 bool mdl_gguf_arr(const struct mdl_file *f, const char *key, size_t *n);
-bool mdl_gguf_arr_str(const struct mdl_file *f, const char *key, size_t i,
-                      const char **s, size_t *n_bytes); /* O(1) amortised in order */
-bool mdl_gguf_arr_f64(const struct mdl_file *f, const char *key, size_t i,
-                      double *out);
-bool mdl_gguf_arr_u64(const struct mdl_file *f, const char *key, size_t i,
-                      uint64_t *out);
+bool mdl_gguf_arr_str(const struct mdl_file *f, const char *key, size_t i, const char **s,
+                      size_t *n_bytes); /* O(1) amortised in order */
+bool mdl_gguf_arr_f64(const struct mdl_file *f, const char *key, size_t i, double *out);
+bool mdl_gguf_arr_u64(const struct mdl_file *f, const char *key, size_t i, uint64_t *out);
 
 /* ------------------------------------------------------------- side files
  * Reads name below the root directory whole (NUL added behind). RC_NOT_FOUND
  * when absent or the root is a single file; RC_TOO_LARGE over max_bytes.
  * Caller frees *out. */
-enum rc mdl_side_read(int root_fd, const char *name, size_t max_bytes,
-                      char **out, size_t *n_bytes, struct rc_err *err);
+enum rc mdl_side_read(int root_fd, const char *name, size_t max_bytes, char **out, size_t *n_bytes,
+                      struct rc_err *err);
 
 #endif

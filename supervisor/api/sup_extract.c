@@ -35,12 +35,12 @@
     X(O_OFFSETS, "offsets", ENUM, false, 0, 0, 0, "codepoints|bytes") \
     X(O_READER, "reader", REFUSE, false, 0, 0, 0, "pictures are not read, send their text")
 
-#define INPUT_FIELDS(X)                                                             \
+#define INPUT_FIELDS(X)                                                   \
     X(I_CONTENT, "content", ANY, true, 0, 0, 0, "a string or text parts") \
-    X(I_ID, "id", STR, false, 0, ID_MAX_BYTES, 0, NULL)                             \
-    X(I_TOKENS, "tokens", ANY, false, 0, 0, 0, NULL)                                \
-    X(I_METADATA, "metadata", OBJECT, false, 0, 0, 0, NULL)                         \
-    X(I_SCHEMA, "schema", ANY, false, 0, 0, 0, "an object")                         \
+    X(I_ID, "id", STR, false, 0, ID_MAX_BYTES, 0, NULL)                   \
+    X(I_TOKENS, "tokens", ANY, false, 0, 0, 0, NULL)                      \
+    X(I_METADATA, "metadata", OBJECT, false, 0, 0, 0, NULL)               \
+    X(I_SCHEMA, "schema", ANY, false, 0, 0, 0, "an object")               \
     X(I_OPTIONS, "options", OBJECT, false, 0, 0, 0, NULL)
 
 enum { FIELDS(SUP_FIELD_ID) F_N };

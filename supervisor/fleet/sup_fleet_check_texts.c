@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-
 /* Finite means: exponent bits not all ones. On integers, so that the loop is one
  * the compiler vectorizes and no alignment is assumed. */
 static bool floats_finite(const uint8_t *p, size_t n)
