@@ -244,8 +244,8 @@ enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char 
                      struct rc_err *err);
 
 /* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former down to the latter and then takes from both (as in mdl_family). run: mdl_encode_with, for a family that
- * has encode; media only where it has check_media. */
+ * shrink, which halves the former down to the latter and then takes from both (as in mdl_family).
+ * run: mdl_encode_with, for a family that has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);
 void mdl_passes_deinit(struct mdl_passes *p);
