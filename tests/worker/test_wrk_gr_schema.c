@@ -188,6 +188,8 @@ static const struct gr_refusal refusals[] = {
     {"{\"enum\":[9007199254740993],\"maximum\":9007199254740993.0}", RC_UNSUPPORTED, "beyond 2^53"},
     {"{\"type\":\"integer\",\"maximum\":9007199254740995.0}", RC_UNSUPPORTED,
      "a bound of 9007199254740996"},
+    {"{\"allOf\":[{\"properties\":false},{\"properties\":{\"b\":{}}}]}", RC_INVALID,
+     "'properties' must be an object"},
     {"{\"enum\":[1],\"minimum\":\"0\"}", RC_INVALID, "a bound must be a number"},
     {"{\"type\":\"integer\",\"minimum\":\"0\",\"allOf\":[{\"minimum\":1}]}", RC_INVALID,
      "a bound must be a number"},

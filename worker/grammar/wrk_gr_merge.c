@@ -162,9 +162,14 @@ static json_t *both(struct sc *c, json_t *a, json_t *b)
 
 static bool merge_properties(struct sc *c, json_t *out, json_t *a, json_t *b)
 {
-    json_t *all = json_object(), *v, *old;
+    json_t *all, *v, *old;
     const char *key;
 
+    if (!json_is_object(a) || !json_is_object(b)) {
+        sc_fail(c, RC_INVALID, "InvalidSchema: 'properties' must be an object");
+        return false;
+    }
+    all = json_object();
     if (all == NULL || (gr_step(c->b, json_object_size(a)) && json_object_update(all, a) != 0))
         sc_fail(c, RC_NOMEM, "no memory for a schema");
     json_object_foreach(b, key, v)
