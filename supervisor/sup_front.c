@@ -23,6 +23,7 @@
 #include "sup_http.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_role.h"
 
 #define LAG_EVERY_MS 250
 #define LAG_WINDOW 4      /* samples: "the last second" */
@@ -159,7 +160,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     return RC_OK;
 }
 
-static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
+static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_err *err)
 {
     const struct sup_conf *c = f->pub.conf;
     enum rc rc;
@@ -177,8 +178,8 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
     uv_timer_init(&f->pub.loop, &f->grace);
     f->lag.data = f->grace.data = f;
     if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
-        (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, ctl_fd, c, f->pub.metrics, on_stop, f,
-                            err)) != RC_OK ||
+        (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, fds->launcher, c, f->pub.metrics, on_stop,
+                            f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
     f->lag_due_ms = uv_hrtime() / 1000000;
@@ -187,14 +188,14 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
     return RC_OK;
 }
 
-int sup_front_main(const struct sup_conf *conf, int ctl_fd)
+int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
 {
     static struct front f; /* one per process; too large for a comfortable stack */
     struct rc_err err = RC_ERR_INIT;
 
     f.pub.conf = conf;
     f.statm_fd = -1;
-    if (start(&f, ctl_fd, &err) != RC_OK) {
+    if (start(&f, fds, &err) != RC_OK) {
         SUP_LOG(SUP_ERROR, "front_start_failed", SUP_S("what", err.what), SUP_S("error", err.msg));
         return 1; /* the process ends: nothing needs to be put back */
     }
