@@ -246,8 +246,8 @@ void be_cpu_attn_rel_tile_avx2(const struct be_cpu_attn *a, uint32_t t0, uint32_
 
 void be_cpu_attn_rel_avx2(const struct be_cpu_attn *a, void *scratch)
 {
-    if (a->head_dim % 8 != 0 ||
-        be_cpu_rel_floats(a->rel, a->head_dim) > BE_CPU_SCRATCH / sizeof(float)) {
+    if (a->head_dim % 8 != 0 || a->n_keys > a->rel->longest) {
+        a->rel->head = UINT32_MAX; /* plain C writes where the tables lay */
         be_cpu_ref_attn_rel(a, scratch);
         return;
     }
