@@ -23,8 +23,6 @@
 
 #define MARGIN 16  /* entries of a map beyond the longest sequence, on both sides */
 #define P_COLS 96u /* columns that GROUP rows meet in a tile: 69, with the strips' ends */
-/* fewer steps of pointers beside the sums */
-#define UNROLL_4 _Pragma("GCC unroll 4")
 #define T_COLS(n) ((n) + 32u)
 
 static uint32_t up8(uint32_t n)
