@@ -22,6 +22,7 @@ struct sup_conf;
 struct sup_http;
 struct sup_metrics;
 struct sup_req;
+struct sup_trace;
 
 typedef void (*sup_handler)(struct sup_req *req, void *user);
 
@@ -69,6 +70,9 @@ const char *sup_req_body(const struct sup_req *r, size_t *n_bytes);
  * and in the X-Request-Id answer header. */
 const char *sup_req_id(const struct sup_req *r);
 uint64_t sup_req_start_us(const struct sup_req *r); /* CLOCK_MONOTONIC */
+/* The trace it is part of (sup_trace.h), or NULL; the well-formed tracestate, or "". */
+const struct sup_trace *sup_req_trace(const struct sup_req *r);
+const char *sup_req_tracestate(const struct sup_req *r);
 /* Called once when the client leaves before the answer is complete; req dies
  * when it returns. Without one the request stays valid until it is answered, and
  * the answer goes nowhere. */
