@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "sup_api.h"
+#include "sup_auth.h"
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front_sandbox.h"
@@ -84,6 +85,7 @@ static void on_fleet_drained(void *user)
     struct front *f = user;
 
     SUP_LOG(SUP_INFO, "front_drained", SUP_B("clean", true));
+    sup_auth_stop(f->pub.auth);
     uv_close((uv_handle_t *)&f->lag, NULL);
     uv_close((uv_handle_t *)&f->grace, NULL);
 }
@@ -145,12 +147,16 @@ static void on_stop(void *user)
 static enum rc listen_and_lock(struct front *f, struct rc_err *err)
 {
     const struct sup_conf *c = f->pub.conf;
+    struct sup_http_keys keys = sup_auth_keys(f->pub.auth);
     enum rc rc;
 
     sup_api_init();
     if ((rc = sup_http_new(&f->pub.http, &f->pub.loop, c, f->pub.metrics, sup_api_routes, &f->pub,
-                           err)) != RC_OK ||
-        (rc = sup_http_start(f->pub.http, err)) != RC_OK ||
+                           err)) != RC_OK)
+        return rc;
+    keys.refuse = sup_api_refuse;
+    sup_http_keys(f->pub.http, &keys);
+    if ((rc = sup_http_start(f->pub.http, err)) != RC_OK ||
         (rc = sup_front_sandbox(c->sandbox, err)) != RC_OK)
         return rc;
     SUP_LOG(SUP_INFO, "listening", SUP_S("host", c->host),
@@ -180,6 +186,8 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
         (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, fds->launcher, c, f->pub.metrics, on_stop,
                             f, err)) != RC_OK ||
+        (rc = sup_auth_new(&f->pub.auth, &f->pub.loop, fds->peer[SUP_ROLE_VAULT], c, f->pub.metrics,
+                           on_stop, f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
     f->lag_due_ms = uv_hrtime() / 1000000;
@@ -202,6 +210,7 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
     sup_http_free(&f.pub.http);
     sup_fleet_free(&f.pub.fleet);
+    sup_auth_free(&f.pub.auth);
     sup_metrics_free(&f.pub.metrics);
     uv_loop_close(&f.pub.loop);
     if (f.statm_fd >= 0)

@@ -13,6 +13,7 @@
 
 #include "sup_cache.h"
 
+struct sup_auth;
 struct sup_conf;
 struct sup_fleet;
 struct sup_http;
@@ -25,6 +26,7 @@ struct sup_front {
     struct sup_metrics *metrics;
     struct sup_fleet *fleet;
     struct sup_http *http;
+    struct sup_auth *auth;
     bool draining;
     struct sup_cache_secret cache_secret;
     uint32_t active;     /* API requests in work, against max_concurrent_requests */
