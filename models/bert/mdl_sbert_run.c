@@ -171,13 +171,9 @@ enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const
     n = out->n - start;
     if (n > limit && !truncate) {
         out->n = start;
-        rc_fail_what(err, RC_TOO_LARGE, "input", "the input has %zu tokens, this model takes %zu",
-                     n, limit);
-        if (err) {
-            err->n = n;
-            err->limit = limit;
-        }
-        return RC_TOO_LARGE;
+        return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "input",
+                                     "the input has %zu tokens, this model takes %zu", n, limit),
+                        n, limit, err);
     }
     if (n > limit) { /* cut the text's end, keep the closing [SEP] */
         out->ids[start + limit - 1] = out->ids[out->n - 1];

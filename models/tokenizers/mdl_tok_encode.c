@@ -71,18 +71,14 @@ enum rc mdl_ids_push(struct mdl_ids *v, int32_t id, struct rc_err *err)
 enum rc tok_over(struct tok_run *r, size_t at_least)
 {
     size_t n = r->out->n - r->base + at_least;
-    enum rc rc;
 
     r->over = true;
     if (n <= r->flags->max_tokens)
         n = r->flags->max_tokens + 1;
-    rc = rc_fail(r->err, RC_TOO_LARGE, "the text has at least %zu tokens, at most %zu are allowed",
-                 n, r->flags->max_tokens);
-    if (r->err) {
-        r->err->n = n;
-        r->err->limit = r->flags->max_tokens;
-    }
-    return rc;
+    return rc_bound(rc_fail(r->err, RC_TOO_LARGE,
+                            "the text has at least %zu tokens, at most %zu are allowed", n,
+                            r->flags->max_tokens),
+                    n, r->flags->max_tokens, r->err);
 }
 
 enum rc tok_stop_error(struct tok_run *r)
@@ -287,15 +283,10 @@ static enum rc encode(struct tok_run *r, const char *text, size_t n_bytes)
     const struct tok_part *around = r->t->single;
     enum rc rc;
 
-    if (n_bytes > TOK_MAX_TEXT) {
-        rc = rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
-                     TOK_MAX_TEXT);
-        if (r->err) {
-            r->err->n = n_bytes;
-            r->err->limit = TOK_MAX_TEXT;
-        }
-        return rc;
-    }
+    if (n_bytes > TOK_MAX_TEXT)
+        return rc_bound(rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed",
+                                n_bytes, TOK_MAX_TEXT),
+                        n_bytes, TOK_MAX_TEXT, r->err);
     r->src = r->flags->offsets || r->t->need_src;
     if ((rc = check_utf8(text, n_bytes, r->err)) != RC_OK)
         return rc;
