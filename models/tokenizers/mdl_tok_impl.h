@@ -21,6 +21,8 @@
 #define TOK_MAX_TEXT (1u << 30)             /* bytes of one text */
 #define TOK_MAX_GROWN (1u << 30)            /* and of one on its way through the normalizers */
 
+struct tok_run; /* one encoding under way */
+
 enum tok_flag {
     TOK_USED = 1,
     TOK_SPECIAL = 2,
@@ -86,7 +88,6 @@ struct tok_match {
     size_t start, end; /* bytes, strips applied */
     int32_t id;        /* -1: no more */
 };
-struct tok_run;
 /* The next added token at or behind byte `from` (leftmost, longest); from is
  * also the left border of lstrip. Tokens with TOK_SPECIAL are passed over unless
  * special. *scan is where the search goes on; start with *scan = from = 0. With
@@ -150,7 +151,6 @@ enum tok_behavior { TOK_ISOLATED, TOK_REMOVED, TOK_CONTIGUOUS, TOK_PREV, TOK_NEX
 /* The expressions of mdl_tok_regex.c. */
 enum tok_regex { TOK_RE_GPT2, TOK_RE_NUMBERS3, TOK_RE_NUMBERS1, TOK_RE_CLIP, TOK_RE_CLIP_BARE };
 bool tok_regex_known(const char *text, enum tok_regex *out);
-struct tok_run;
 /* End of the match at i of s[0, n); i when there is none there. */
 size_t tok_regex_match(enum tok_regex regex, const char *s, size_t i, size_t n, struct tok_run *r);
 enum tok_prepend { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
@@ -179,6 +179,13 @@ enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n
 enum rc tok_text_copy(struct tok_text *t, bool with_src, const struct tok_text *in, size_t from,
                       size_t to, struct rc_err *err);
 void tok_text_deinit(struct tok_text *t);
+/* The character at byte i of a text inside the normalizers, and one step of work (r NULL: none):
+ * RC_CANCELLED when the caller wants to stop. */
+enum rc tok_text_char(const struct tok_text *t, size_t i, struct tok_run *r, uint32_t *cp,
+                      size_t *len, struct rc_err *err);
+/* Puts the lower case of the character cp, which is at byte i of in, behind out. */
+enum rc tok_text_lower(const struct tok_text *in, size_t i, uint32_t cp, struct tok_text *out,
+                       bool with_src, struct rc_err *err);
 
 /* A text rewritten character by character, as the reference aligns it: change 0 stands for
  * the next character of in, -k for it and k more, 1 for none: an added character has the
@@ -310,6 +317,7 @@ struct tok_run {
     struct rc_err *err;
     bool src;                               /* keep track of places in the input */
     struct tok_text a, b;                   /* buffers of the current stretch */
+    struct tok_text apart[2];               /* of BERT's normalizer, between its steps */
     struct tok_text pre[2 * TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
     const struct tok_text *cur;
     struct tok_step *path; /* Unigram: the best way to each place */
@@ -400,6 +408,15 @@ static inline size_t tok_utf8(const char *s, size_t n, uint32_t *cp)
     return 0;
 }
 size_t tok_utf8_put(char *out, uint32_t cp); /* 1..4 bytes */
+/* Characters of n bytes that are UTF-8. */
+static inline uint32_t tok_count_chars(const char *s, size_t n)
+{
+    uint32_t c = 0;
+
+    for (size_t i = 0; i < n; i++)
+        c += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return c;
+}
 bool tok_is_space(uint32_t cp);              /* Unicode White_Space */
 bool tok_is_word(uint32_t cp);               /* \w */
 
