@@ -55,7 +55,10 @@ struct tok_piece {
 enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t n_ids,
                         struct rc_err *err);
 void tok_vocab_deinit(struct tok_vocab *v);
+/* -1: no piece. */
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n);
+/* The pieces "<0x00>" .. "<0xFF>" among ids below n_ids, -1 where there is none; true: all are. */
+bool tok_vocab_bytes(const struct tok_vocab *v, uint32_t n_ids, int32_t byte_id[256]);
 static inline const char *tok_vocab_at(const struct tok_vocab *v, uint32_t id, uint32_t *n)
 {
     *n = v->at[id + 1] - v->at[id];
@@ -359,8 +362,11 @@ enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_byt
 
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
-/* Merge number rank joins a and b to id; a later one of the same pair wins. */
-void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank, uint32_t id);
+/* Merge number rank joins the pieces l and r (NULL: the file has none there) to the piece that they
+ * spell together; a later one of the same pair wins. RC_FORMAT, naming the file, when one of the
+ * three is no piece. */
+enum rc tok_bpe_merge_add(struct mdl_tok *t, const char *l, size_t nl, const char *r, size_t nr,
+                          uint32_t rank, const char *file, struct rc_err *err);
 void tok_bpe_deinit(struct tok_bpe *b);
 enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to);
 /* Scores are there; the first n_ids pieces are the model's. */
