@@ -32,21 +32,16 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     if ((rc = mdl_gemma3_from_hf(m, &g->text, src, true, err)) != RC_OK)
         return rc;
     g->text.tied = true; /* there is no head */
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u token vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     g->text.bos = mdl_tok_bos(m->tok);
     m->info.d_model = g->text.d_model;
     if ((rc = mdl_gemma_check(m, &g->text, err)) != RC_OK ||
-        (rc = mdl_gemma_share(&g->text, err)) != RC_OK ||
-        (rc = mdl_sbert_load(&g->st, src->root_fd, err)) != RC_OK ||
-        (rc = mdl_sbert_join(&g->st, m, src->root_fd, err)) != RC_OK)
+        (rc = mdl_gemma_share(&g->text, err)) != RC_OK)
         return rc;
     m->info.train_ctx_tokens = m->info.max_input_tokens = g->text.train_ctx;
     m->info.n_layers = g->text.n_layers;
-    mdl_sbert_inform(&g->st, m);
-    return RC_OK;
+    return mdl_sbert_config(&g->st, m, src->root_fd, err);
 }
 
 static enum rc plan(struct mdl *m, struct rc_err *err)
@@ -120,35 +115,6 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     return mdl_sbert_vectors(&g->st, m, t->h, p, out, err);
 }
 
-static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                            const char *task_type, bool truncate, bool *truncated,
-                            struct mdl_ids *out, struct rc_err *err)
-{
-    const struct eg1 *g = m->state;
-
-    return mdl_sbert_tokens(&g->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
-}
-
-/* The shortest input: the first token and what closes it. */
-static enum rc self_test(struct mdl *m, struct rc_err *err)
-{
-    const struct eg1 *g = m->state;
-    const int32_t ids[2] = {g->text.bos, (int32_t)m->info.vocab_size - 1};
-    const uint32_t offsets[2] = {0, 2};
-    float *out = calloc(m->info.embed_dim, sizeof(float));
-    uint32_t i;
-    enum rc rc;
-
-    if (!out)
-        return rc_fail(err, RC_NOMEM, "no memory for a vector");
-    rc = mdl_encode(m, 1, ids, offsets, out, err);
-    for (i = 0; rc == RC_OK && i < m->info.embed_dim; i++)
-        if (!isfinite(out[i]))
-            rc = rc_fail(err, RC_FORMAT, "the model's first vector is not finite (value %u)", i);
-    free(out);
-    return rc;
-}
-
 static const char *const hf_archs[] = {"Gemma3TextModel", NULL};
 static const char *const gguf_archs[] = {"gemma-embedding", NULL};
 
@@ -163,9 +129,9 @@ const struct mdl_family mdl_eg1 = {
     .plan = plan,
     .fit = fit,
     .shrink = mdl_passes_shrink,
-    .self_test = self_test,
+    .self_test = mdl_passes_self_test,
     .free = eg1_free,
-    .embed_tokens = embed_tokens,
+    .embed_tokens = mdl_sbert_tokens,
     .encode = encode,
     .dims_check = mdl_gemma_dims_check,
 };

@@ -317,10 +317,8 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
     if ((rc = refusals(m, src->config, text, err)) != RC_OK ||
         (rc = read_text(m, &g->text, text, err)) != RC_OK)
         return rc;
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u token vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK)
         return rc;
     g->text.bos = g->tok[EG2_BOS];
