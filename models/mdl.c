@@ -162,13 +162,10 @@ out:
 
 static enum rc over(const char *what, uint64_t need, uint64_t allowed, struct rc_err *err)
 {
-    rc_fail_what(err, RC_LIMIT, what, "%s: %" PRIu64 " bytes are needed, %" PRIu64 " are allowed",
-                 what, need, allowed);
-    if (err) {
-        err->n = need;
-        err->limit = allowed;
-    }
-    return RC_LIMIT;
+    return rc_bound(rc_fail_what(err, RC_LIMIT, what,
+                                 "%s: %" PRIu64 " bytes are needed, %" PRIu64 " are allowed", what,
+                                 need, allowed),
+                    need, allowed, err);
 }
 
 /* What an encoder's workspace is worth, and that it is too small for the longest inputs. */
@@ -219,6 +216,7 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
 static enum rc check_context(struct mdl *m, struct rc_err *err)
 {
     uint32_t want = m->opts.ctx_tokens;
+    uint64_t need;
 
     if (m->geo.n_classes == 0)
         return RC_OK;
@@ -227,15 +225,12 @@ static enum rc check_context(struct mdl *m, struct rc_err *err)
         want = m->info.train_ctx_tokens;
     if (want <= m->info.ctx_tokens)
         return RC_OK;
-    rc_fail_what(err, RC_LIMIT, "kv_bytes",
-                 "a context of %u tokens needs %" PRIu64 " bytes of KV cache, %" PRIu64
-                 " are allowed: %u tokens fit",
-                 want, mdl_kv_need_bytes(&m->geo, want), m->opts.kv_bytes, m->info.ctx_tokens);
-    if (err) {
-        err->n = mdl_kv_need_bytes(&m->geo, want);
-        err->limit = m->opts.kv_bytes;
-    }
-    return RC_LIMIT;
+    need = mdl_kv_need_bytes(&m->geo, want);
+    return rc_bound(rc_fail_what(err, RC_LIMIT, "kv_bytes",
+                                 "a context of %u tokens needs %" PRIu64
+                                 " bytes of KV cache, %" PRIu64 " are allowed: %u tokens fit",
+                                 want, need, m->opts.kv_bytes, m->info.ctx_tokens),
+                    need, m->opts.kv_bytes, err);
 }
 
 /* Phase two: budgets, then memory, then one token through everything. */

@@ -157,6 +157,7 @@ struct mdl {
     bool (*encode_stop)(void *user); /* see mdl_set_encode_stop */
     void *encode_stop_user;
     void *state; /* the family's own */
+    const struct bert_sbert *sbert; /* of an embedder with side files, in its state (mdl_sbert.h) */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
     void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
     void *trace_user;
@@ -292,6 +293,8 @@ enum rc mdl_cfg_str(const json_t *obj, const char *what, const char *key, const 
 /* "gelu" and its kin; absent: "gelu". RC_UNSUPPORTED for others, by name. */
 enum rc mdl_cfg_gelu(const json_t *obj, const char *what, const char *key, enum be_epi *out,
                      struct rc_err *err);
+/* No more pieces in the tokenizer than rows in the table of vocab_size: RC_FORMAT. */
+enum rc mdl_cfg_vocab(const struct mdl *m, uint32_t vocab_size, struct rc_err *err);
 /* Parses a side file that must hold a JSON object. *out NULL when it is absent and
  * not required. Caller json_decrefs. */
 enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out,

@@ -234,14 +234,12 @@ static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
     const char *name = b->gguf      ? "cls.output.weight"
                        : b->roberta ? "classifier.out_proj.weight"
                                     : "classifier.weight";
-    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+    enum rc rc = mdl_scorer_config(m, name, err);
 
-    if (t && t->n_dims == 2 && t->dims[0] != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
-                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
-                            "are served",
-                            name, (unsigned long long)t->dims[0]);
-    m->info.can_rerank = true;
+    if (rc != RC_OK)
+        return rc;
+    b->head.pool = BE_POOL_CLS;
+    b->head.tanh = true;
     if (b->roberta || b->n_types < 2)
         return RC_OK;
     return mdl_sbert_sep(m, &b->sep, err);
@@ -272,10 +270,8 @@ enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err 
     if (b->d_model % b->n_heads != 0)
         return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
                             "a width of %u is not a multiple of %u heads", b->d_model, b->n_heads);
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     b->head_dim = b->d_model / b->n_heads;
     m->info.train_ctx_tokens = b->n_pos - (uint32_t)(b->pad + 1);
     m->info.max_input_tokens = m->info.train_ctx_tokens;

@@ -5,6 +5,7 @@
 
 #include "mdl_impl.h"
 #include "mdl_sbert.h"
+#include "mdl_scorer.h"
 
 #define MODERNBERT_MAX_LAYERS 128
 
@@ -19,13 +20,11 @@ struct modernbert {
     float norm_eps, theta_full, theta_slides;
     char prefix[8]; /* "" or "model." */
     struct bert_sbert st;
-    enum be_pool score_pool; /* of a cross-encoder */
+    struct mdl_scorer head; /* of a cross-encoder */
     bool score_bias;
 
     struct be_weight *word, *embed_norm, *final_norm;
-    struct be_weight *dense_w, *dense_b, *score_norm, *logit_w, *logit_b; /* its head */
     struct be_tensor *x, *h, *q, *k, *v, *att, *ff, *gate;
-    struct be_tensor *pooled, *hidden, *logit;
     struct modernbert_layer layer[MODERNBERT_MAX_LAYERS];
 };
 

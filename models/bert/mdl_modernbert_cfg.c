@@ -137,33 +137,19 @@ static enum rc read_numbers(struct mdl *m, struct modernbert *b, const json_t *c
 
 static enum rc as_scorer(struct mdl *m, struct modernbert *b, const json_t *c, struct rc_err *err)
 {
-    const struct mdl_tensor *t = mdl_file_find(m->file, "classifier.weight");
     const char *pool = NULL;
     enum rc rc;
 
-    if ((rc = mdl_cfg_str(c, CFG, "classifier_pooling", &pool, err)) != RC_OK ||
+    if ((rc = mdl_scorer_config(m, "classifier.weight", err)) != RC_OK ||
+        (rc = mdl_cfg_str(c, CFG, "classifier_pooling", &pool, err)) != RC_OK ||
         (rc = mdl_cfg_bool(c, CFG, "classifier_bias", false, &b->score_bias, err)) != RC_OK)
         return rc;
-    if (t && t->n_dims == 2 && t->dims[0] != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
-                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
-                            "are served",
-                            t->name, (unsigned long long)t->dims[0]);
     if (pool && strcmp(pool, "cls") != 0 && strcmp(pool, "mean") != 0)
         return rc_fail_what(err, RC_UNSUPPORTED, "classifier_pooling",
                             CFG ": classifier_pooling '%.40s' is not supported (cls, mean)", pool);
-    b->score_pool = pool && strcmp(pool, "mean") == 0 ? BE_POOL_MEAN : BE_POOL_CLS;
-    m->info.can_rerank = true;
-    return RC_OK;
-}
-
-static enum rc as_embedder(struct mdl *m, struct modernbert *b, int root_fd, struct rc_err *err)
-{
-    enum rc rc = mdl_sbert_load(&b->st, root_fd, err);
-
-    if (rc != RC_OK || (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
-        return rc;
-    mdl_sbert_inform(&b->st, m);
+    b->head.pool = pool && strcmp(pool, "mean") == 0 ? BE_POOL_MEAN : BE_POOL_CLS;
+    b->head.epi = BE_EPI_GELU_ERF;
+    b->head.norm_eps = b->norm_eps;
     return RC_OK;
 }
 
@@ -178,17 +164,16 @@ enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct r
     if ((rc = refusals(src->config, err)) != RC_OK ||
         (rc = read_numbers(m, b, src->config, err)) != RC_OK)
         return rc;
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     if (mdl_file_find(m->file, "model.embeddings.tok_embeddings.weight"))
         snprintf(b->prefix, sizeof(b->prefix), "model.");
     m->info.train_ctx_tokens = m->info.max_input_tokens = b->n_pos;
     m->info.n_layers = b->n_layers;
     m->info.d_model = b->d_model;
-    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, b, src->config, err)
-                                                             : as_embedder(m, b, src->root_fd, err);
+    return strstr(m->info.arch, "ForSequenceClassification")
+               ? as_scorer(m, b, src->config, err)
+               : mdl_sbert_config(&b->st, m, src->root_fd, err);
 }
 
 /* ------------------------------------------------------------------- weights */
@@ -226,14 +211,15 @@ static enum rc plan_score(struct mdl *m, struct modernbert *b, struct rc_err *er
     uint32_t d = b->d_model;
     enum rc rc;
 
-    if ((rc = mdl_plan_weight(&m->plan, "head.dense.weight", BE_USE_LINEAR, 2, d, d, 0, &b->dense_w,
-                              err)) != RC_OK ||
-        (b->score_bias && (rc = plan_vector(m, "head.dense.bias", d, &b->dense_b, err)) != RC_OK) ||
-        (rc = plan_vector(m, "head.norm.weight", d, &b->score_norm, err)) != RC_OK ||
-        (rc = mdl_plan_weight(&m->plan, "classifier.weight", BE_USE_LINEAR, 2, 1, d, 0, &b->logit_w,
-                              err)) != RC_OK)
+    if ((rc = mdl_plan_weight(&m->plan, "head.dense.weight", BE_USE_LINEAR, 2, d, d, 0,
+                              &b->head.dense_w, err)) != RC_OK ||
+        (b->score_bias &&
+         (rc = plan_vector(m, "head.dense.bias", d, &b->head.dense_b, err)) != RC_OK) ||
+        (rc = plan_vector(m, "head.norm.weight", d, &b->head.norm_w, err)) != RC_OK ||
+        (rc = mdl_plan_weight(&m->plan, "classifier.weight", BE_USE_LINEAR, 2, 1, d, 0,
+                              &b->head.logit_w, err)) != RC_OK)
         return rc;
-    return plan_vector(m, "classifier.bias", 1, &b->logit_b, err);
+    return plan_vector(m, "classifier.bias", 1, &b->head.logit_b, err);
 }
 
 enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err)
@@ -265,23 +251,22 @@ enum rc mdl_modernbert_fit(struct mdl *m, struct rc_err *err)
 {
     struct modernbert *b = m->state;
     enum rc rc = mdl_passes_fit(m, err);
-    uint32_t rows = m->passes.max_rows, seqs = m->info.can_rerank ? m->passes.max_seqs : 0;
+    uint32_t rows = m->passes.max_rows;
     const struct {
-        uint32_t rows, cols;
+        uint32_t cols;
         struct be_tensor **slot;
     } want[] = {
-        {rows, b->d_model, &b->x},      {rows, b->d_model, &b->h}, {rows, b->d_model, &b->q},
-        {rows, b->d_model, &b->k},      {rows, b->d_model, &b->v}, {rows, b->d_model, &b->att},
-        {rows, b->d_ff, &b->ff},        {rows, b->d_ff, &b->gate}, {seqs, b->d_model, &b->pooled},
-        {seqs, b->d_model, &b->hidden}, {seqs, 1, &b->logit},
+        {b->d_model, &b->x}, {b->d_model, &b->h},   {b->d_model, &b->q}, {b->d_model, &b->k},
+        {b->d_model, &b->v}, {b->d_model, &b->att}, {b->d_ff, &b->ff},   {b->d_ff, &b->gate},
     };
     size_t i;
 
     for (i = 0; rc == RC_OK && i < sizeof(want) / sizeof(*want); i++)
-        if (want[i].rows > 0)
-            rc = mdl_plan_tensor(&m->plan, want[i].rows, want[i].cols, want[i].slot, err);
+        rc = mdl_plan_tensor(&m->plan, rows, want[i].cols, want[i].slot, err);
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return rc == RC_OK && m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : rc;
+    if (rc != RC_OK)
+        return rc;
+    return m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : mdl_scorer_fit(&b->head, m, err);
 }
 
 void mdl_modernbert_free(struct mdl *m)

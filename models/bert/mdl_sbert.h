@@ -47,19 +47,21 @@ enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err)
 enum rc mdl_sbert_fit(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
 enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_tensor *x,
                           const struct mdl_pass *p, float *out, struct rc_err *err);
-/* Tokens of a text with the prompt in front, cut at its end where that is allowed; what closes an
- * input stays last. As mdl_embed_tokens. */
-enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err);
-/* What follows from the side files for info, behind mdl_sbert_join: can_embed, the longest input
- * (at most what info says so far), the default prompt. */
+/* All of that while a model is opened: loads st, joins its steps, and says to info what follows
+ * from it: can_embed, the longest input (at most what info says so far), the default prompt.
+ * inform: the last of these alone. */
+enum rc mdl_sbert_config(struct bert_sbert *st, struct mdl *m, int root_fd, struct rc_err *err);
 void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m);
 /* [SEP]: what the tokenizer puts behind a text. RC_FORMAT when it puts nothing there. */
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err);
 /* Types of rows in pairs as BERT was trained: 1 behind the first sep of a sequence, else 0. */
 void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types);
-/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width. */
+/* For the family's table. tokens: of a text with the prompt in front, cut at its end where that is
+ * allowed; what closes an input stays last. pair_tokens: the tokenizer's template. dims: vectors of
+ * one width. */
+enum rc mdl_sbert_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err);
 enum rc mdl_sbert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
                               const char *doc, size_t n_doc, bool truncate, bool *truncated,
                               struct mdl_ids *out, struct rc_err *err);

@@ -140,9 +140,9 @@ enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_
  * every text that a request can carry. */
 #define COUNT_BOUND (8u << 20)
 
-enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err)
+enum rc mdl_sbert_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err)
 {
     struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND, .stop = m->stop};
     size_t start = out->n, limit = m->info.max_input_tokens, n, n_prompt;
@@ -150,7 +150,7 @@ enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const
     char *joined = NULL;
     enum rc rc;
 
-    if ((rc = mdl_sbert_prompt(st, task_type, &prompt, err)) != RC_OK)
+    if ((rc = mdl_sbert_prompt(m->sbert, task_type, &prompt, err)) != RC_OK)
         return rc;
     if (prompt && *prompt) {
         n_prompt = strlen(prompt);
@@ -171,13 +171,9 @@ enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const
     n = out->n - start;
     if (n > limit && !truncate) {
         out->n = start;
-        rc_fail_what(err, RC_TOO_LARGE, "input", "the input has %zu tokens, this model takes %zu",
-                     n, limit);
-        if (err) {
-            err->n = n;
-            err->limit = limit;
-        }
-        return RC_TOO_LARGE;
+        return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "input",
+                                     "the input has %zu tokens, this model takes %zu", n, limit),
+                        n, limit, err);
     }
     if (n > limit) { /* cut the text's end, keep the closing [SEP] */
         out->ids[start + limit - 1] = out->ids[out->n - 1];

@@ -308,17 +308,17 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
     m->state = g; /* freed by mdl_close */
     snprintf(g->text.prefix, sizeof(g->text.prefix), EG2_PREFIX);
     g->text.ple_prefix = "ple_block.";
-    g->text.scalars = true;
+    g->text.scalars = g->text.v_norm = true;
+    g->text.score_scale = 1;
+    g->text.geo[GEMMA_FULL].factor = g->text.geo[GEMMA_SLIDING].factor = 1;
     if (!json_is_object(text))
         return rc_fail_what(err, RC_FORMAT, "text_config",
                             CFG ": 'text_config' is missing or not an object");
     if ((rc = refusals(m, src->config, text, err)) != RC_OK ||
         (rc = read_text(m, &g->text, text, err)) != RC_OK)
         return rc;
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u token vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK)
         return rc;
     g->text.bos = g->tok[EG2_BOS];

@@ -80,15 +80,14 @@ out:
     return rc;
 }
 
-static enum rc load_scores(struct mdl_tok *t, const struct mdl_file *f, size_t n,
+/* The score of every piece, to one of the two. */
+static enum rc load_scores(const struct mdl_file *f, size_t n, float *out, double *out_wide,
                            struct rc_err *err)
 {
     size_t n_scores = 0;
     double v;
 
-    t->model = TOK_SCORES;
-    t->bpe.scores = malloc(n * sizeof(*t->bpe.scores));
-    if (!t->bpe.scores)
+    if (!out && !out_wide)
         return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu scores", n);
     if (!mdl_gguf_arr(f, KEY("scores"), &n_scores) || n_scores != n)
         return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.scores has %zu entries, expected %zu",
@@ -97,16 +96,17 @@ static enum rc load_scores(struct mdl_tok *t, const struct mdl_file *f, size_t n
         if (!mdl_gguf_arr_f64(f, KEY("scores"), i, &v) || !(v - v == 0))
             return rc_fail(err, RC_FORMAT, "GGUF: the score of token %zu is not a finite number",
                            i);
-        t->bpe.scores[i] = (float)v;
+        if (out)
+            out[i] = (float)v;
+        else
+            out_wide[i] = v;
     }
     return RC_OK;
 }
 
 static enum rc load_merges(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *err)
 {
-    char buf[2 * MDL_PIECE_MAX];
     size_t n = 0, len = 0;
-    const char *s = NULL, *sp;
     enum rc rc;
 
     t->model = TOK_BPE;
@@ -115,24 +115,16 @@ static enum rc load_merges(struct mdl_tok *t, const struct mdl_file *f, struct r
                        "GGUF: tokenizer.ggml.merges is absent or has over %u entries", TOK_MAX_IDS);
     if ((rc = tok_bpe_merges_init(&t->bpe, n, err)) != RC_OK)
         return rc;
-    for (size_t i = 0; i < n; i++) {
-        int32_t a = -1, b = -1, id = -1;
-        if (mdl_gguf_arr_str(f, KEY("merges"), i, &s, &len) && len > 2 && len < sizeof(buf) &&
-            (sp = memchr(s + 1, ' ', len - 1))) {
-            size_t nl = (size_t)(sp - s), nr = len - nl - 1;
-            a = tok_vocab_find(&t->vocab, s, nl);
-            b = tok_vocab_find(&t->vocab, sp + 1, nr);
-            memcpy(buf, s, nl);
-            memcpy(buf + nl, sp + 1, nr);
-            id = tok_vocab_find(&t->vocab, buf, nl + nr);
-        }
-        if (a < 0 || b < 0 || id < 0)
-            return rc_fail(err, RC_FORMAT, "GGUF: merge %zu does not join two pieces into a third",
-                           i);
-        if (!(t->vocab.flags[id] & TOK_NO_JOIN))
-            tok_bpe_merge_add(&t->bpe, (uint32_t)a, (uint32_t)b, (uint32_t)i, (uint32_t)id);
+    for (size_t i = 0; rc == RC_OK && i < n; i++) {
+        const char *s = NULL, *r = NULL;
+
+        if (mdl_gguf_arr_str(f, KEY("merges"), i, &s, &len) && len > 2)
+            r = memchr(s + 1, ' ', len - 1);
+        rc = r ? tok_bpe_merge_add(t, s, (size_t)(r - s), r + 1, len - (size_t)(r + 1 - s),
+                                   (uint32_t)i, "GGUF", err)
+               : tok_bpe_merge_add(t, NULL, 0, NULL, 0, (uint32_t)i, "GGUF", err);
     }
-    return RC_OK;
+    return rc;
 }
 
 /* Id under key, -1 when absent. */
@@ -193,8 +185,11 @@ static enum rc finish_bpe(struct mdl_tok *t, const struct mdl_file *f, struct rc
 
 static enum rc load_llama(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err)
 {
-    enum rc rc = load_scores(t, f, n, err);
+    enum rc rc;
 
+    t->model = TOK_SCORES;
+    t->bpe.scores = malloc(n * sizeof(*t->bpe.scores));
+    rc = load_scores(f, n, t->bpe.scores, NULL, err);
     t->space_prefix = true;
     mdl_gguf_bool(f, KEY("add_space_prefix"), &t->space_prefix);
     return rc == RC_OK ? finish_bpe(t, f, err) : rc;
@@ -279,21 +274,14 @@ static enum rc load_t5(struct mdl_tok *t, const struct mdl_file *f, size_t n, st
 {
     struct tok_unigram *u = &t->uni;
     bool prefix = true, collapse = true;
-    size_t n_scores = 0;
     uint64_t type = NORMAL;
     enum rc rc;
 
     t->model = TOK_UNIGRAM;
-    if (!(u->scores = calloc(n, sizeof(*u->scores))))
-        return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu scores", n);
-    if (!mdl_gguf_arr(f, KEY("scores"), &n_scores) || n_scores != n)
-        return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.scores has %zu entries, expected %zu",
-                       n_scores, n);
+    u->scores = calloc(n, sizeof(*u->scores));
+    if ((rc = load_scores(f, n, NULL, u->scores, err)) != RC_OK)
+        return rc;
     for (size_t i = 0; i < n; i++) {
-        if (!mdl_gguf_arr_f64(f, KEY("scores"), i, &u->scores[i]) ||
-            !(u->scores[i] - u->scores[i] == 0))
-            return rc_fail(err, RC_FORMAT, "GGUF: the score of token %zu is not a finite number",
-                           i);
         mdl_gguf_arr_u64(f, KEY("token_type"), i, &type);
         if (type == UNUSED) /* filling, up to a round number of rows */
             t->vocab.flags[i] |= TOK_NO_JOIN;
