@@ -28,11 +28,10 @@ enum rc wrk_embed_init(struct wrk_engine *e, struct rc_err *err)
         return RC_OK;
     e->encode_dim = mdl_encode_dim(e->o.mdl);
     e->max_embed_seqs = mdl_encode_max_seqs(e->o.mdl);
-    /* mdl_encode takes any number; a pass holds at least the longest input */
-    e->embed_rows =
-        e->o.batch_tokens > i->max_input_tokens ? e->o.batch_tokens : i->max_input_tokens;
-    if (e->max_embed_seqs == 0 || e->encode_dim == 0)
-        return rc_fail(err, RC_INTERNAL, "an embedding model without room for a sequence");
+    e->embed_rows = mdl_encode_rows(e->o.mdl);
+    if (e->max_embed_seqs == 0 || e->encode_dim == 0 || e->embed_rows < i->max_input_tokens)
+        return rc_fail(err, RC_INTERNAL, "passes of %u rows in %u sequences, inputs of %u tokens",
+                       e->embed_rows, e->max_embed_seqs, i->max_input_tokens);
     e->embed_ids = calloc(e->embed_rows, sizeof(*e->embed_ids));
     e->embed_offsets = calloc((size_t)e->max_embed_seqs + 1, sizeof(*e->embed_offsets));
     e->embed_out = calloc((size_t)e->max_embed_seqs * e->encode_dim, sizeof(float));

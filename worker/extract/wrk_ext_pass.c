@@ -35,7 +35,7 @@ enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err)
         return RC_OK;
     if ((e->extract = r = calloc(1, sizeof(*r))) == NULL)
         return rc_fail(err, RC_NOMEM, "an extracting engine");
-    r->max_rows = mdl_extract_rows(e->o.mdl);
+    r->max_rows = mdl_encode_rows(e->o.mdl);
     if (r->max_rows < e->info->max_input_tokens)
         return rc_fail(err, RC_INTERNAL, "passes of %u rows for sequences of %u", r->max_rows,
                        e->info->max_input_tokens);
