@@ -95,7 +95,6 @@ struct wrk_embed {
     uint32_t n_read;      /* items looked at: texts are tokens then */
     uint32_t n_done;      /* vectors and failures */
     bool per_item, truncate;
-    bool again; /* its last pass was ended by another task's end: it goes first */
     struct mdl_ids ids;
     struct wrk_item *item;                          /* by index */
     struct wrk_item **order;                        /* texts to encode, shortest first */
@@ -106,11 +105,6 @@ struct wrk_embed {
     float *out;          /* [n, dim]; NULL when no dense vectors were asked for */
     struct wrk_bad *bad; /* item errors */
     uint32_t n_bad, cap_bad;
-};
-
-struct wrk_embed_pick {
-    struct wrk_task *task;
-    struct wrk_item *item;
 };
 
 struct wrk_rerank {

@@ -37,18 +37,12 @@ struct wrk_extract {
     uint32_t n_windows, cap_windows, next; /* next: first not yet run */
     uint64_t n_tokens;
     uint64_t n_spans;
-    bool again; /* its last pass was ended by another task's end: it goes first */
     /* the input being read */
     struct wrk_words words;
     uint32_t n_cut; /* of its windows */
     bool is_split;
     struct rc_err *bad; /* failures of items: item = index */
     uint32_t n_bad, cap_bad;
-};
-
-struct wrk_ext_pick {
-    struct wrk_task *task;
-    struct wrk_ext_window *window;
 };
 
 /* --- wrk_ext_task.c */
