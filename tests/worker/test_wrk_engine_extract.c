@@ -108,6 +108,7 @@ struct ask {
     bool per_item, byte_offsets, flat, record;
     uint64_t deadline_us;
     const char *identity;
+    const char *pattern; /* of a record's first field, 16 times */
 };
 
 static void extract(struct rig *r, uint64_t task, const struct ask *a)
@@ -119,6 +120,7 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
     Ipc__ExtractField label[2], mood[2], *labels[2], *list[2];
     Ipc__ExtractClasses k = IPC__EXTRACT_CLASSES__INIT, *classes = &k;
     Ipc__ExtractRecord rec = IPC__EXTRACT_RECORD__INIT, *recs = &rec;
+    Ipc__ExtractPattern pattern = IPC__EXTRACT_PATTERN__INIT, *patterns[16];
     ProtobufCBinaryData in[4], choices[2];
 
     for (int i = 0; i < 2; i++) {
@@ -139,6 +141,13 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
         rec.n_fields = 2;
         label[1].choices = choices;
         label[1].n_choices = 2;
+        if (a->pattern != NULL) {
+            pattern.regex = bytes(a->pattern);
+            for (int i = 0; i < 16; i++)
+                patterns[i] = &pattern;
+            label[0].patterns = patterns;
+            label[0].n_patterns = 16;
+        }
         s.records = &recs;
         s.n_records = 1;
     } else {
@@ -324,6 +333,38 @@ static void a_cancelled_task_ends_its_pass_and_no_other(void **state)
     rig_free(r);
 }
 
+/* The model has long ended when validators still look at what it found. */
+static void a_cancel_is_heard_between_validators(void **state)
+{
+    struct rig *r = rig_new(8192);
+    /* fails after some thousand steps on each word, which no pattern refuses */
+    struct ask slow = {.text = {NULL}, .record = true, .pattern = "(?!(?:p|pp)+x)p+"},
+               other = {.text = {"Paul saw Cairo"}};
+    char text[8000] = "";
+    uint64_t begin;
+
+    (void)state;
+    for (int i = 0; i < 300; i++)
+        strcat(text, "pppppppppppppppp ");
+    slow.text[0] = text;
+    extract(r, 1, &slow);
+    begin = wrk_now_us();
+    run(r);
+    assert_int_equal(r->got[1]->items[0]->records[0]->values[0]->n_spans, 300);
+    if (wrk_now_us() - begin < 60000) { /* between two looks are 20 ms */
+        print_message("the patterns took no 60 ms here\n");
+        rig_free(r);
+        skip();
+    }
+    extract(r, 2, &slow);
+    extract(r, 3, &other);
+    r->cancel = 2;
+    run(r);
+    assert_int_equal(r->err[2].code, RC_CANCELLED);
+    expect_entity(r->got[3]->items[0], 0, 0, "Paul", 0, 4);
+    rig_free(r);
+}
+
 static void changed_files_spoil_the_pass(void **state)
 {
     struct rig *r = rig_new(512);
@@ -376,6 +417,7 @@ int main(void)
         cmocka_unit_test(a_long_text_is_read_in_windows),
         cmocka_unit_test(item_errors_stay_with_their_item),
         cmocka_unit_test(a_cancelled_task_ends_its_pass_and_no_other),
+        cmocka_unit_test(a_cancel_is_heard_between_validators),
         cmocka_unit_test(changed_files_spoil_the_pass),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

@@ -16,7 +16,8 @@ struct wrk_ext_room {
     uint32_t max_rows, width;
     struct mdl_extract_in in[WRK_EXTRACT_SEQS];
     struct wrk_reader reader[WRK_EXTRACT_SEQS];
-    int32_t *ids;    /* [max_rows] */
+    int32_t *ids;             /* [max_rows] */
+    struct mdl_tok_stop stop; /* of the pass */
     uint32_t *words; /* [max_rows + WRK_EXTRACT_SEQS]: a window has at most as many as rows */
 };
 
@@ -33,6 +34,7 @@ enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err)
         return rc_fail(err, RC_INTERNAL, "passes of %u rows for sequences of %u", r->max_rows,
                        e->info->max_input_tokens);
     r->width = e->info->span_words;
+    r->stop = (struct mdl_tok_stop){wrk_pass_look, e};
     r->ids = calloc(r->max_rows, sizeof(*r->ids));
     r->words = calloc((size_t)r->max_rows + WRK_EXTRACT_SEQS, sizeof(*r->words));
     if (r->ids == NULL || r->words == NULL)
@@ -115,9 +117,13 @@ static enum rc no_number(struct rc_err *why)
     return rc_fail(why, RC_INTERNAL, "the model computed a number that is not finite");
 }
 
-/* What reading a window's scores came to: its own failure, never the pass's. */
-static enum rc keep(struct wrk_ext_window *w, enum rc rc, const struct rc_err *why)
+/* What reading a window's scores came to: its own failure, never the pass's, unless that was
+ * stopped. */
+static enum rc keep(struct wrk_ext_window *w, enum rc rc, const struct rc_err *why,
+                    struct rc_err *err)
 {
+    if (rc == RC_CANCELLED)
+        return rc_fail(err, rc, "%s", why->msg);
     if (rc != RC_OK) {
         w->failed = *why;
         wrk_finds_deinit(&w->finds);
@@ -136,8 +142,8 @@ static enum rc hear_classes(void *user, uint32_t seq, uint32_t prompt, const flo
     if (w->failed.code != RC_OK)
         return RC_OK;
     if (!finite_all(x, r->in[seq].prompts[prompt].n_fields))
-        return keep(w, no_number(&why), &why);
-    return keep(w, wrk_read_classes(&r->reader[seq], prompt, x, &why), &why);
+        return keep(w, no_number(&why), &why, err);
+    return keep(w, wrk_read_classes(&r->reader[seq], prompt, x, &why), &why, err);
 }
 
 static enum rc hear_count(void *user, uint32_t seq, uint32_t prompt, const float *x, uint32_t count,
@@ -145,8 +151,9 @@ static enum rc hear_count(void *user, uint32_t seq, uint32_t prompt, const float
 {
     struct rc_err why = RC_ERR_INIT;
 
-    return finite_all(x, MDL_EXTRACT_COUNTS) ? RC_OK
-                                             : keep(window_of(user, seq), no_number(&why), &why);
+    return finite_all(x, MDL_EXTRACT_COUNTS)
+               ? RC_OK
+               : keep(window_of(user, seq), no_number(&why), &why, err);
 }
 
 static enum rc hear_spans(void *user, uint32_t seq, uint32_t prompt, uint32_t instance,
@@ -160,9 +167,9 @@ static enum rc hear_spans(void *user, uint32_t seq, uint32_t prompt, uint32_t in
     if (w->failed.code != RC_OK)
         return RC_OK;
     if (!isfinite(x[0])) /* the span of the first word: where one number is lost, all are */
-        return keep(w, no_number(&why), &why);
+        return keep(w, no_number(&why), &why, err);
     return keep(w, wrk_read_field(&r->reader[seq], prompt, instance, field, x, r->width, &why),
-                &why);
+                &why, err);
 }
 
 /* ------------------------------------------------------------------------ a pass */
@@ -192,8 +199,11 @@ static void lay_out(struct wrk_engine *e, uint32_t i, uint32_t *rows, uint32_t *
                                        .n_prompts = s->n_prompts,
                                        .words = at,
                                        .n_words = words_of(x, w)};
-    r->reader[i] = (struct wrk_reader){
-        .schema = s, .view = &w->view, .threshold = x->q->threshold, .out = &w->finds};
+    r->reader[i] = (struct wrk_reader){.schema = s,
+                                       .view = &w->view,
+                                       .threshold = x->q->threshold,
+                                       .out = &w->finds,
+                                       .stop = &r->stop};
     *rows += r->in[i].n_ids;
     *words += r->in[i].n_words + 1;
     w->failed = RC_ERR_INIT;
