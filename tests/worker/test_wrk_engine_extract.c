@@ -365,6 +365,40 @@ static void a_cancel_is_heard_between_validators(void **state)
     rig_free(r);
 }
 
+/* Every word is a person and a city: windows that wait for the last one of their text hold it all.
+ */
+static void what_windows_hold_is_bounded(void **state)
+{
+    enum { WORDS = 560000 };
+    struct rig *r = rig_new(8192);
+    struct ask a = {.text = {NULL, "Paul saw Cairo."}, .threshold = 0.01f, .per_item = true};
+    char *text = malloc(2 * WORDS + 1);
+    const Ipc__Extracted *x;
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < WORDS; i++)
+        memcpy(text + 2 * i, "x ", 3);
+    a.text[0] = text;
+    extract(r, 1, &a);
+    run(r);
+    x = r->got[1];
+    assert_non_null(x);
+    assert_int_equal(x->n_errors, 1); /* what the text held is given back: the other is answered */
+    assert_int_equal(x->errors[0]->index, 0);
+    assert_int_equal(x->errors[0]->error->code, RC_TOO_LARGE);
+    assert_string_equal(x->errors[0]->error->what, "threshold");
+    assert_int_equal(x->errors[0]->error->limit, IPC_EXTRACT_SPANS);
+    assert_int_equal(x->items[1]->n_entities, 8);
+    a.per_item = false;
+    extract(r, 2, &a);
+    run(r);
+    assert_int_equal(r->err[2].code, RC_TOO_LARGE);
+    assert_int_equal(r->err[2].item, 0);
+    free(text);
+    rig_free(r);
+}
+
 static void changed_files_spoil_the_pass(void **state)
 {
     struct rig *r = rig_new(512);
@@ -418,6 +452,7 @@ int main(void)
         cmocka_unit_test(item_errors_stay_with_their_item),
         cmocka_unit_test(a_cancelled_task_ends_its_pass_and_no_other),
         cmocka_unit_test(a_cancel_is_heard_between_validators),
+        cmocka_unit_test(what_windows_hold_is_bounded),
         cmocka_unit_test(changed_files_spoil_the_pass),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

@@ -203,6 +203,9 @@ enum rc wrk_read_classes(struct wrk_reader *r, uint32_t prompt, const float *log
 enum rc wrk_read_field(struct wrk_reader *r, uint32_t prompt, uint32_t instance, uint32_t field,
                        const float *logits, uint32_t width, struct rc_err *err);
 
+/* Of n entities those that overlap no better one, where they stood; *out_n: how many. RC_NOMEM. */
+enum rc wrk_entities_thin(struct wrk_entity *e, size_t n, size_t *out_n, struct rc_err *err);
+
 /* What n windows of a document found, as one: offsets of the document, things of a label, relation
  * and record together. flat: entities of different
  * labels do not overlap either, the better one stays. in[] may be spent. */
