@@ -148,18 +148,19 @@ enum rc wrk_embed_item_failed(struct wrk_embed *m, uint32_t idx, const char *sta
                               struct rc_err *why)
 {
     why->item = (int32_t)idx;
+    why->stage = stage;
     if (!m->per_item || idx == m->first)
         return why->code;
     if (m->n_bad == m->cap_bad) {
         uint32_t cap = m->cap_bad == 0 ? 8 : m->cap_bad * 2;
-        struct wrk_bad *p = realloc(m->bad, cap * sizeof(*p));
+        struct rc_err *p = realloc(m->bad, cap * sizeof(*p));
 
         if (p == NULL)
             return rc_fail(why, RC_NOMEM, "item errors");
         m->bad = p;
         m->cap_bad = cap;
     }
-    m->bad[m->n_bad++] = (struct wrk_bad){*why, stage};
+    m->bad[m->n_bad++] = *why;
     m->item[idx].done = true;
     m->n_done++;
     return RC_OK;
@@ -233,7 +234,7 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
     enum rc rc;
 
     it->idx = idx;
-    it->run_stage = WRK_STAGE_TEXT;
+    it->run_stage = IPC_STAGE_TEXT_RUN;
     rc = t->rerank != NULL ? wrk_rerank_tokens(e, t, idx, &it->truncated, why)
                            : input_tokens(e, t, it, &later, why);
     rc = too_long(e, rc, why);
@@ -249,7 +250,7 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
     if (rc != RC_OK) {
         m->ids.n = from;
         it->n = 0;
-        return wrk_embed_item_failed(m, idx, WRK_STAGE_TEXT, why);
+        return wrk_embed_item_failed(m, idx, IPC_STAGE_TEXT_RUN, why);
     }
     if (m->ids.n > WRK_EMBED_TOKENS_MAX)
         return rc_bound(rc_fail_what(why, RC_TOO_LARGE, t->rerank != NULL ? "documents" : "input",

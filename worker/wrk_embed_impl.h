@@ -32,13 +32,6 @@
 #define WRK_MEDIA_COHORT 4u
 #define WRK_MEDIA_COHORT_ROWS 2048u
 
-/* Stages of an item, as ItemError.stage says them. */
-#define WRK_STAGE_TEXT ""
-#define WRK_STAGE_IMAGE "image_decode"
-#define WRK_STAGE_SOUND "audio_decode"
-#define WRK_STAGE_IMAGE_RUN "image_inference"
-#define WRK_STAGE_SOUND_RUN "audio_inference"
-
 /* Lexical weights: token ids ascending, each once, weights > 0. */
 struct wrk_sparse {
     uint32_t n;
@@ -69,12 +62,7 @@ struct wrk_item {
     uint32_t *media_row; /* from the item's first row */
     uint32_t n_media;
     bool ready;
-    const char *run_stage; /* "" for a text */
-};
-
-struct wrk_bad {
-    struct rc_err err; /* err.item = index */
-    const char *stage;
+    const char *run_stage; /* of a failing pass: IPC_STAGE_ */
 };
 
 /* What a task asks of the encoder, whatever its message. */
@@ -102,8 +90,8 @@ struct wrk_embed {
     struct wrk_item **media_order;                  /* items with files, as they came */
     uint32_t n_media_order, media_read, media_next; /* media_read: first not yet made ready */
     char *task_type;
-    float *out;          /* [n, dim]; NULL when no dense vectors were asked for */
-    struct wrk_bad *bad; /* item errors */
+    float *out;         /* [n, dim]; NULL when no dense vectors were asked for */
+    struct rc_err *bad; /* item errors: item = index */
     uint32_t n_bad, cap_bad;
 };
 
@@ -121,7 +109,7 @@ struct wrk_rerank {
 enum rc wrk_embed_open(struct wrk_task *t, const struct wrk_embed_ask *q, struct rc_err *why);
 /* model_identity of a request against the model's; "" = any. */
 enum rc wrk_identity_check(const struct wrk_engine *e, const char *asked, struct rc_err *why);
-/* A failure of one item: the task's, unless it asked for item errors. stage: a constant. */
+/* A failure of one item: the task's, unless it asked for item errors. stage: IPC_STAGE_. */
 enum rc wrk_embed_item_failed(struct wrk_embed *m, uint32_t idx, const char *stage,
                               struct rc_err *why);
 /* Checks the tokens that ids has from `from` on, and makes them the item's. */

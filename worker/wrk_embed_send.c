@@ -23,11 +23,10 @@ enum rc wrk_item_lists_init(struct wrk_item_lists *l, const struct wrk_embed *m,
     }
     l->n_errors = m->n_bad;
     for (uint32_t i = 0; i < m->n_bad; i++) {
-        ipc_error_from(&l->why[i], &m->bad[i].err);
+        ipc_error_from(&l->why[i], &m->bad[i]);
         ipc__item_error__init(&l->errs[i]);
-        l->errs[i].index = (uint32_t)m->bad[i].err.item;
+        l->errs[i].index = (uint32_t)m->bad[i].item;
         l->errs[i].error = &l->why[i];
-        l->errs[i].stage = (char *)m->bad[i].stage;
         l->errors[i] = &l->errs[i];
     }
     return RC_OK;

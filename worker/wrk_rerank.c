@@ -326,7 +326,7 @@ enum rc wrk_rerank_send(struct wrk_engine *e, const struct wrk_task *t, struct r
     if ((rc = wrk_item_lists_init(&l, m, r->n_docs, err)) != RC_OK)
         goto out;
     for (uint32_t i = 0; i < m->n_bad; i++)
-        bad[m->bad[i].err.item] = true;
+        bad[m->bad[i].item] = true;
     for (uint32_t i = 0; i < r->n_docs; i++)
         if (!bad[i])
             score(r, m, i, &s);

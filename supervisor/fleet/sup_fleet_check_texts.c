@@ -24,24 +24,6 @@ static bool floats_finite(const uint8_t *p, size_t n)
     return !bad_bits;
 }
 
-/* Where an input may fail, as clients are told. */
-static bool stage_ok(const char *s)
-{
-    static const char *const stages[] = {"",
-                                         "image_decode",
-                                         "audio_decode",
-                                         "text_inference",
-                                         "image_inference",
-                                         "audio_inference",
-                                         "model_admission",
-                                         "inference"};
-
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
-        if (strcmp(s, stages[i]) == 0)
-            return true;
-    return false;
-}
-
 static bool all_finite(const float *v, size_t n)
 {
     return floats_finite((const uint8_t *)v, n);
@@ -58,7 +40,7 @@ static enum rc check_errors(Ipc__ItemError *const *e, size_t n, uint32_t n_items
         if (e[i]->index >= n_items || !e[i]->error)
             return sup_bad(err, "an error names no input");
     for (size_t i = 0; i < n; i++)
-        if (!stage_ok(e[i]->stage))
+        if (e[i]->error->stage[0] && !ipc_stage(e[i]->error->stage))
             return sup_bad(err, "an error of no known stage");
     return RC_OK;
 }

@@ -108,6 +108,7 @@ struct ask {
     bool per_item, byte_offsets, flat, record;
     uint64_t deadline_us;
     const char *identity;
+    const uint32_t *item_of;
     const char *pattern; /* of a record's first field, 16 times */
 };
 
@@ -166,6 +167,10 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
     m.byte_offsets = a->byte_offsets;
     m.flat = a->flat;
     m.deadline_us = a->deadline_us;
+    if (a->item_of != NULL) {
+        m.item_of = (uint32_t *)(uintptr_t)a->item_of;
+        m.n_item_of = m.n_inputs;
+    }
     if (a->identity != NULL)
         m.model_identity = (char *)(uintptr_t)a->identity;
     f.task = task;
@@ -308,6 +313,16 @@ static void item_errors_stay_with_their_item(void **state)
     assert_int_equal(x->errors[0]->error->code, RC_TOO_LARGE);
     assert_int_equal(r->err[3].code, RC_INTERNAL);
     assert_true(r->err[3].item == 1 || r->err[3].item == 2);
+    assert_string_equal(r->err[3].stage, "text_inference");
+    a = (struct ask){.text = {"Paul", over}, .item_of = (const uint32_t[]){7, 9}};
+    extract(r, 4, &a);
+    a.per_item = true; /* items of an answer are its own */
+    extract(r, 5, &a);
+    run(r);
+    assert_int_equal(r->err[4].code, RC_TOO_LARGE);
+    assert_int_equal(r->err[4].item, 9);
+    assert_int_equal(r->got[5]->errors[0]->index, 1);
+    assert_string_equal(r->got[5]->errors[0]->error->stage, "text_inference");
     rig_free(r);
 }
 

@@ -70,6 +70,9 @@ static enum rc check_request(const struct wrk_engine *e, const Ipc__Extract *q, 
     if (q->n_schemas == 0 || q->n_schemas > IPC_EXTRACT_SCHEMAS)
         return rc_fail_what(why, RC_INVALID, "schema", "%zu schemas, expected 1 to %u",
                             q->n_schemas, IPC_EXTRACT_SCHEMAS);
+    if (q->n_item_of != 0 && q->n_item_of != q->n_inputs)
+        return rc_fail_what(why, RC_INVALID, "inputs", "%zu inputs have %zu names", q->n_inputs,
+                            q->n_item_of);
     if (q->n_schema_of != 0 && q->n_schema_of != q->n_inputs)
         return rc_fail_what(why, RC_INVALID, "schema", "%zu inputs name %zu schemas", q->n_inputs,
                             q->n_schema_of);
@@ -144,8 +147,12 @@ static void window_drop(struct wrk_extract *x, struct wrk_ext_window *w)
 enum rc wrk_ext_item_failed(struct wrk_extract *x, uint32_t item, struct rc_err *why)
 {
     why->item = (int32_t)item;
-    if (!x->q->per_item)
+    why->stage = IPC_STAGE_TEXT_RUN;
+    if (!x->q->per_item) {
+        if (x->q->n_item_of > 0)
+            why->item = (int32_t)x->q->item_of[item];
         return why->code;
+    }
     if (x->item[item].failed)
         return RC_OK;
     if (x->n_bad == x->cap_bad) {
