@@ -36,6 +36,10 @@
 #define IPC_DECIDE_TEXTS 4096u        /* inputs x questions, and examples and descriptions */
 #define IPC_DECIDE_BYTES (64u << 20)  /* of those texts together */
 #define IPC_CALIBRATION_ID_MAX 64u
+/* Embed.outputs */
+#define IPC_OUT_DENSE 1u
+#define IPC_OUT_SPARSE 2u
+#define IPC_OUT_TOKENS 4u
 /* Of an Extract task. Names, in bytes: of labels, fields, records, relations, tasks, choices. */
 #define IPC_EXTRACT_INPUTS 1024u
 #define IPC_EXTRACT_INPUT_BYTES (8u << 20) /* of one text */

@@ -66,7 +66,7 @@ enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32
 
 enum rc wrk_embed_open(struct wrk_task *t, const struct wrk_embed_ask *q, struct rc_err *why)
 {
-    bool dense = (q->outputs & WRK_OUT_DENSE) != 0;
+    bool dense = (q->outputs & IPC_OUT_DENSE) != 0;
     struct wrk_embed *m;
 
     if (q->n > WRK_EMBED_ITEMS_MAX)
@@ -96,7 +96,7 @@ static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_er
 {
     const Ipc__Embed *q = t->frame->embed;
     struct wrk_embed_ask ask = {.dim = q->dimensions != 0 ? q->dimensions : e->info->embed_dim,
-                                .outputs = q->outputs != 0 ? q->outputs : WRK_OUT_DENSE,
+                                .outputs = q->outputs != 0 ? q->outputs : IPC_OUT_DENSE,
                                 .first = WRK_NO_ITEM,
                                 .per_item = q->per_item,
                                 .truncate = q->truncate,
@@ -196,7 +196,7 @@ static enum rc input_tokens(struct wrk_engine *e, struct wrk_task *t, struct wrk
     if (in->n_parts > 0 || in->is_group) {
         if ((rc = wrk_embed_parts_check(e, in, later, why)) != RC_OK)
             return rc;
-        if (*later && m->outputs != WRK_OUT_DENSE)
+        if (*later && m->outputs != IPC_OUT_DENSE)
             return rc_fail_what(why, RC_UNSUPPORTED, "input",
                                 "inputs with files have dense vectors only");
         return *later ? RC_OK : wrk_embed_parts_tokens(e, m, in, NULL, NULL, why);

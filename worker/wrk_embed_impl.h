@@ -18,10 +18,6 @@
 #define WRK_TOKEN_VECTORS_BYTES (64ull << 20)
 #define WRK_TOKEN_HELD_BYTES (128ull << 20)
 
-/* Embed.outputs */
-#define WRK_OUT_DENSE 1u
-#define WRK_OUT_SPARSE 2u
-#define WRK_OUT_TOKENS 4u
 /* Prepared media wait in memory: with so many bytes of them no further item is begun, and one
  * item's own have at most so many. The engine never holds more than the sum of both. */
 #define WRK_MEDIA_READY_BYTES (32ull << 20)
@@ -68,7 +64,7 @@ struct wrk_item {
 /* What a task asks of the encoder, whatever its message. */
 struct wrk_embed_ask {
     uint32_t n, dim;  /* items; values kept of each vector */
-    unsigned outputs; /* WRK_OUT_ */
+    unsigned outputs; /* IPC_OUT_ */
     uint32_t first;   /* the item encoded before all others, whose failure is the task's, or
                          WRK_NO_ITEM */
     bool per_item, truncate;

@@ -163,10 +163,10 @@ static enum rc run(struct wrk_engine *e, struct rc_err *why)
     if (n_media > 0 && (media = calloc(n_media, sizeof(*media))) == NULL)
         return rc_fail(why, RC_NOMEM, "media of a pass");
     lay_out(e, media);
-    if ((outputs & ~WRK_OUT_DENSE) != 0) /* their models have no files */
+    if ((outputs & ~IPC_OUT_DENSE) != 0) /* their models have no files */
         rc = mdl_encode_tokens(e->o.mdl, n, e->embed_ids, e->embed_offsets, e->embed_out,
-                               (outputs & WRK_OUT_SPARSE) != 0 ? e->embed_weights : NULL,
-                               (outputs & WRK_OUT_TOKENS) != 0 ? e->embed_vectors : NULL, why);
+                               (outputs & IPC_OUT_SPARSE) != 0 ? e->embed_weights : NULL,
+                               (outputs & IPC_OUT_TOKENS) != 0 ? e->embed_vectors : NULL, why);
     else
         rc = mdl_encode_with(e->o.mdl, n, e->embed_ids, e->embed_offsets, media, n_media,
                              e->embed_out, why);

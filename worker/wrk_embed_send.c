@@ -107,9 +107,9 @@ enum rc wrk_embed_send(struct wrk_engine *e, const struct wrk_task *t, struct rc
     v.n_errors = l.n_errors;
     v.errors = l.errors;
     v.model_identity = (char *)e->info->identity;
-    v.n_sparse = (m->outputs & WRK_OUT_SPARSE) != 0 ? m->n : 0;
+    v.n_sparse = (m->outputs & IPC_OUT_SPARSE) != 0 ? m->n : 0;
     v.sparse = o.sparse_ptr;
-    v.n_token_vectors = (m->outputs & WRK_OUT_TOKENS) != 0 ? m->n : 0;
+    v.n_token_vectors = (m->outputs & IPC_OUT_TOKENS) != 0 ? m->n : 0;
     v.token_vectors = o.rows_ptr;
     if (m->n_media_order > 0) {
         v.n_n_media_tokens = m->n;

@@ -181,7 +181,7 @@ bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
         a->n = (uint32_t)q->embed->n_inputs;
-        a->outputs = q->embed->outputs != 0 ? q->embed->outputs : SUP_OUT_DENSE;
+        a->outputs = q->embed->outputs != 0 ? q->embed->outputs : IPC_OUT_DENSE;
     } else if (q->body_case == IPC__FRAME__BODY_RERANK) {
         a->n = (uint32_t)q->rerank->n_documents;
     } else if (q->body_case == IPC__FRAME__BODY_EXTRACT) {

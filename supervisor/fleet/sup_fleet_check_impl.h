@@ -6,11 +6,6 @@
 
 #define SUP_DIM_MAX 65536u
 
-/* Embed.outputs */
-#define SUP_OUT_DENSE 1u
-#define SUP_OUT_SPARSE 2u
-#define SUP_OUT_TOKENS 4u
-
 static inline enum rc sup_bad(struct rc_err *err, const char *what)
 {
     return rc_fail(err, RC_FORMAT, "%s", what);

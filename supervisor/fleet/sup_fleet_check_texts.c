@@ -76,7 +76,7 @@ static enum rc check_rows(const Ipc__TokenVectors *t, const Ipc__Loaded *model, 
 enum rc sup_check_vectors(const struct sup_asked *a, const Ipc__Vectors *v,
                           const Ipc__Loaded *model, struct rc_err *err)
 {
-    bool dense = (a->outputs & SUP_OUT_DENSE) != 0;
+    bool dense = (a->outputs & IPC_OUT_DENSE) != 0;
     enum rc rc = RC_OK;
 
     if (v->n != a->n)
@@ -88,8 +88,8 @@ enum rc sup_check_vectors(const struct sup_asked *a, const Ipc__Vectors *v,
     if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n) ||
         (v->n_n_media_tokens && v->n_n_media_tokens != v->n))
         return sup_bad(err, "Vectors: a per-input list has another length");
-    if (v->n_sparse != ((a->outputs & SUP_OUT_SPARSE) != 0 ? v->n : 0) ||
-        v->n_token_vectors != ((a->outputs & SUP_OUT_TOKENS) != 0 ? v->n : 0))
+    if (v->n_sparse != ((a->outputs & IPC_OUT_SPARSE) != 0 ? v->n : 0) ||
+        v->n_token_vectors != ((a->outputs & IPC_OUT_TOKENS) != 0 ? v->n : 0))
         return sup_bad(err, "Vectors: other outputs than were asked for");
     if ((rc = check_errors(v->errors, v->n_errors, v->n, err)) != RC_OK) {
         rc_wrap(err, "Vectors");

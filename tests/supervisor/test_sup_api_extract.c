@@ -157,9 +157,10 @@ static void test_version_2_has_rules_of_inputs(void **state)
     assert_int_equal(q->n_inputs, 3);
     assert_true(is(q->inputs[0], "a") && is(q->inputs[1], "b") && is(q->inputs[2], "d"));
     assert_true(q->schema_of[0] == 0 && q->schema_of[1] == 1 && q->schema_of[2] == 0);
+    assert_true(q->item_of[0] == 0 && q->item_of[1] == 1 && q->item_of[2] == 3);
     q = fake_ticket(1)->frame->extract;
     assert_int_equal(q->n_inputs, 1);
-    assert_true(is(q->inputs[0], "c") && q->threshold == 0.75f);
+    assert_true(is(q->inputs[0], "c") && q->threshold == 0.75f && q->item_of[0] == 2);
 }
 
 static void test_a_thousand_labels(void **state)
