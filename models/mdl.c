@@ -190,16 +190,22 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
 {
     const struct mdl_opts *o = &m->opts;
     struct rc_err e = RC_ERR_INIT;
+    uint64_t most;
+    bool more;
     enum rc rc;
 
     m->info.full_input_tokens = m->info.max_input_tokens;
     while ((rc = m->fam->fit(m, &e)) == RC_OK) {
-        if (o->workspace_bytes && m->plan.tensor_bytes > o->workspace_bytes)
-            rc = over("workspace_bytes", m->plan.tensor_bytes, o->workspace_bytes, &e);
+        /* rows that are only wished for leave the backend's scratch its room, and the machine's
+         * memory to those who need it */
+        more = mdl_passes_more(m);
+        most = more ? o->workspace_bytes / 2 : o->workspace_bytes;
+        if (o->workspace_bytes && m->plan.tensor_bytes > most)
+            rc = over("workspace_bytes", m->plan.tensor_bytes, most, &e);
         else
             rc = mdl_plan_build_tensors(&m->plan, &e);
         /* be.h: RC_NOMEM about "workspace" is the configured bound, not the machine */
-        if (rc == RC_NOMEM && strcmp(e.what, "workspace") == 0)
+        if (rc == RC_NOMEM && (more || strcmp(e.what, "workspace") == 0))
             rc = e.code = RC_LIMIT;
         if (rc != RC_LIMIT || !m->fam->shrink || !m->fam->shrink(m))
             break;
@@ -560,7 +566,7 @@ enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            : cannot(m, "extract by schema", err);
 }
 
-uint32_t mdl_extract_rows(const struct mdl *m)
+uint32_t mdl_encode_rows(const struct mdl *m)
 {
     return m->passes.max_rows;
 }

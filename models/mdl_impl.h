@@ -244,11 +244,13 @@ extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_b
 enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char out[65],
                      struct rc_err *err);
 
-/* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former down to the latter and then takes from both (as in mdl_family).
+/* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens, opts.encode_rows and
+ * info.max_input_tokens, again after shrink, which halves the rows down to those that are needed
+ * and then takes from the inputs too (as in mdl_family). more: rows that are only wished for.
  * run: mdl_encode_with, for a family that has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);
+bool mdl_passes_more(const struct mdl *m);
 void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,

@@ -80,6 +80,7 @@ static bool batch_input(struct sup_decisions *d, json_t *j, uint32_t i, Protobuf
         return json_array_append_new(d->ids, id) == 0 || sup_fail_no_memory(f);
     }
     f->err.item = (int32_t)i;
+    f->err.stage = IPC_STAGE_PARSE;
     return false;
 }
 

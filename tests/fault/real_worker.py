@@ -102,7 +102,7 @@ def a_killed_launcher_takes_all_along():
         check(len(kids) >= 3, f"front and two workers: {kids}")
         s.proc.kill()
         s.proc.wait()
-        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children", 1)
+        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children")
 
 
 @case
@@ -112,7 +112,7 @@ def a_killed_front_ends_the_server_with_an_error():
         kids = [p for p, _ in children(s.proc.pid)]
         os.kill(front, signal.SIGKILL)
         check(s.proc.wait(10 * SLOW) != 0, "a service manager must see a failure")
-        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children", 1)
+        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children")
 
 
 @case
@@ -255,7 +255,7 @@ def a_second_term_ends_at_once():
         wait_for(lambda: any(e.get("event") == "shutdown" for e in s.log()), "the first signal")
         s.proc.send_signal(signal.SIGTERM)
         check(s.proc.wait(10 * SLOW) != 0, "a forced end is no clean one")
-        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children", 2)
+        wait_for(lambda: not any(pid_alive(p) for p in kids), "the death of all children")
 
 
 main()

@@ -464,11 +464,11 @@ static void vectors_have_the_shape_they_say(void **s)
     ANSWER(VECTORS, RC_FORMAT); /* an error without one */
     ie.error = &error;
     ANSWER(VECTORS, RC_OK);
-    ie.stage = (char *)"image_decode";
+    error.stage = (char *)"image_decode";
     ANSWER(VECTORS, RC_OK);
-    ie.stage = (char *)"image_decode\"";
+    error.stage = (char *)"image_decode\"";
     ANSWER(VECTORS, RC_FORMAT);
-    ie.stage = (char *)"";
+    error.stage = (char *)"";
     ie.index = 2;
     ANSWER(VECTORS, RC_FORMAT);
     ie.index = 0;
