@@ -1,4 +1,4 @@
-/* sup_audit.c - appends one line; sup_audit.h. Tests: tests/supervisor/test_sup_audit.c */
+/* sup_audit.c - appends one line; sup_audit.h. Tests: tests/supervisor/test_sup_vault_dir.c */
 #include "sup_audit.h"
 
 #include <errno.h>

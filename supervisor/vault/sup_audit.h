@@ -4,7 +4,7 @@
  *   {"time":"2026-11-30T20:15:00Z","act":"key.create","who":"user:1000","key":..,"tenant":..}
  * At SUP_AUDIT_BYTES the file becomes audit.jsonl.1 (the one before that goes). When a line
  * cannot be written (disk full), the act of a command is refused; the server goes on
- * serving and says so in its log. Tests: tests/supervisor/test_sup_audit.c
+ * serving and says so in its log. Tests: tests/supervisor/test_sup_vault_dir.c
  */
 #ifndef INFERD_SUP_AUDIT_H
 #define INFERD_SUP_AUDIT_H
