@@ -261,7 +261,7 @@ void ticket_pump(struct slot *s)
         }
         unlink_waiting(t);
         if (w->n_sent++ == 0)
-            w->heard_ms = fleet_now_ms(w->f); /* the hang watchdog starts now */
+            worker_watch(w);
         lnk_push(&w->sent, &t->lnk);
         t->state = TICKET_SENT;
         t->w = w;
@@ -676,6 +676,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     }
     if ((rc = ticket_new(&t, f, s, task, err)) != RC_OK)
         return rc;
+    s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
     f->n_tasks++;
