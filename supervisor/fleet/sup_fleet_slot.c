@@ -7,7 +7,7 @@
  * Always true: a slot has a worker exactly in STARTING, LOADING, READY, BUSY and
  * DRAINING; a worker that failed to load or breaks is let go before a next one is
  * started; a claim is taken from the ledger before a process is asked for.
- * Tests: tests/supervisor/test_sup_fleet.c, test_sup_fleet_policy.c */
+ * Tests: tests/supervisor/test_sup_fleet.c, test_sup_fleet_policy.c, test_sup_fleet_random.c */
 #include "sup_fleet_impl.h"
 
 #include <signal.h>
