@@ -89,7 +89,7 @@ struct sim_model {
 };
 
 struct sim_task {
-    uint64_t id;
+    uint64_t id, serial;
     int req;
     bool generate;
 };
@@ -114,6 +114,7 @@ struct sim_req {
     int model, runs;
     uint64_t serial, id; /* id: its task's number, once a worker has seen it */
     bool paused;
+    bool deadly; /* kills whoever works on it */
 };
 
 static struct sim_model sim_model[SIM_MODELS];
@@ -349,7 +350,7 @@ static inline void sim_on_task(struct sim_proc *p, const Ipc__Frame *f)
     for (int i = 0; i < SIM_PROCS; i++) /* it runs in one place at a time */
         for (int t = 0; sim_proc[i].used && !sim_proc[i].dead && t < sim_proc[i].n_tasks; t++)
             HOLDS(sim_proc[i].killed || sim_proc[i].task[t].id != f->task);
-    p->task[p->n_tasks++] = (struct sim_task){f->task, r, generate};
+    p->task[p->n_tasks++] = (struct sim_task){f->task, serial, r, generate};
 }
 
 static inline void sim_on_frame(struct sim_proc *p, const Ipc__Frame *f)
@@ -477,8 +478,8 @@ static inline void sim_answer(struct sim_proc *p, int i, bool piece)
     Ipc__Done done = IPC__DONE__INIT;
 
     if (!t.generate) {
-        e.data.data = (uint8_t *)&sim_req[t.req].serial;
-        e.data.len = sizeof(uint64_t);
+        e.data.data = (uint8_t *)&t.serial;
+        e.data.len = sizeof(t.serial);
         f.echoed = &e;
         sim_send(p, t.id, &f, IPC__FRAME__BODY_ECHOED);
     } else {
