@@ -153,6 +153,7 @@ struct worker {
     struct rc_err err; /* what it said about itself, code OK = nothing */
     struct lnk sent;
     size_t n_sent;
+    uint64_t n_answered; /* tasks that it ended itself, well or badly */
     struct sup_ticket *trial;
     struct out *out, **out_tail;
     size_t n_out;

@@ -43,6 +43,11 @@ static uint64_t doubled(uint64_t base, unsigned n, uint64_t cap)
     return base < cap ? base : cap;
 }
 
+bool sup_deaths_forgiven(uint64_t ready_ms, uint64_t n_answered)
+{
+    return ready_ms >= SUP_ALIVE_RESETS_MS || n_answered >= SUP_ANSWERS_RESET;
+}
+
 uint64_t sup_death_backoff_ms(unsigned streak)
 {
     return doubled(100, streak, 30000);

@@ -36,7 +36,11 @@ bool sup_slot_edge_legal(enum sup_slot_state from, enum sup_slot_state to);
 
 /* ---------------------------------------------------------------- back-off */
 
-#define SUP_ALIVE_RESETS_MS 60000 /* a worker this old forgives earlier deaths */
+/* Deaths in a row are a crash loop only if little came of the lives between them: a worker that
+ * lived this long, or answered so many requests, forgives those before it. */
+#define SUP_ALIVE_RESETS_MS 60000
+#define SUP_ANSWERS_RESET 8
+bool sup_deaths_forgiven(uint64_t ready_ms, uint64_t n_answered);
 #define SUP_WAIT_SHORT_MS 2000    /* tasks wait out a back-off up to this long */
 
 /* streak >= 1: 100 ms, doubling to 30 s. */

@@ -348,7 +348,7 @@ static void crashed(struct sup_fleet *f, struct slot *s, struct worker *w)
     struct rc_err err = RC_ERR_INIT;
     uint64_t wait;
 
-    if (w->ready_ms && fleet_now_ms(f) - w->ready_ms >= SUP_ALIVE_RESETS_MS)
+    if (w->ready_ms && sup_deaths_forgiven(fleet_now_ms(f) - w->ready_ms, w->n_answered))
         s->streak = 0;
     s->deaths++;
     wait = sup_death_backoff_ms(++s->streak);

@@ -361,6 +361,7 @@ void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own)
     t->delivered = true;
     free(t->packed);
     t->packed = NULL;
+    w->n_answered += last;
     if (last)
         unlink_sent(t);
     else if (w->trial == t)

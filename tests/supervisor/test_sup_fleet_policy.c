@@ -58,6 +58,15 @@ static void back_off_doubles_to_thirty_seconds(void **s)
     assert_int_equal(sup_load_backoff_ms(4000000000u), 30000);
 }
 
+static void a_life_that_was_of_use_forgives_the_deaths_before(void **s)
+{
+    (void)s;
+    assert_false(sup_deaths_forgiven(0, 0));
+    assert_false(sup_deaths_forgiven(59999, 7));
+    assert_true(sup_deaths_forgiven(60000, 0));
+    assert_true(sup_deaths_forgiven(0, 8));
+}
+
 static void every_code_is_permanent_or_passes(void **s)
 {
     static const enum rc permanent[] = {RC_INVALID,   RC_FORMAT,        RC_UNSUPPORTED,
@@ -393,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_these_edges_are_legal),
         cmocka_unit_test(back_off_doubles_to_thirty_seconds),
+        cmocka_unit_test(a_life_that_was_of_use_forgives_the_deaths_before),
         cmocka_unit_test(every_code_is_permanent_or_passes),
         cmocka_unit_test(who_may_be_evicted),
         cmocka_unit_test(those_go_whose_loss_costs_least),
