@@ -12,8 +12,9 @@
  * Extra descriptors (launcher only) travel with flag IPC_F_FDS; all received
  * descriptors are close-on-exec; unexpected ones are closed and the frame refused.
  *
- * No policy, no logging, no state beyond the descriptor. Thread rule: one
- * thread per channel. Tests: tests/proto/test_ipc.c, tests/fuzz/fuzz_ipc.c
+ * No policy, no logging, no state beyond the descriptor. Thread rule: one thread per
+ * channel reads; several may send, for a frame is one datagram, and no order holds between
+ * their frames. Tests: tests/proto/test_ipc.c, tests/fuzz/fuzz_ipc.c
  */
 #ifndef INFERD_IPC_H
 #define INFERD_IPC_H

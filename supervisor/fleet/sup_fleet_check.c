@@ -43,6 +43,7 @@ static const struct {
     {IPC__FRAME__BODY_ERROR, "Error", TALK, TASKS},
     {IPC__FRAME__BODY_LOG, "Log", TALK, TASKS},
     {IPC__FRAME__BODY_STATS, "Stats", LIVE, 0},
+    {IPC__FRAME__BODY_BEAT, "Beat", LIVE, 0},
 };
 
 static bool text_ok(const char *s, size_t max)
