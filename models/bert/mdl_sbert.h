@@ -37,6 +37,22 @@ struct bert_sbert {
     int default_prompt; /* index or -1 */
 };
 
+/* Of a GGUF file, whose keys begin with info.arch: the pooling key; what it means where no side
+ * files are listed (vectors are divided by their length then: the format has no word for that, and
+ * what reads it does so); RC_UNSUPPORTED for attention.causal; rows of a matrix in the file. */
+enum sbert_gguf_pool {
+    SBERT_POOL_NONE,
+    SBERT_POOL_MEAN,
+    SBERT_POOL_CLS,
+    SBERT_POOL_LAST,
+    SBERT_POOL_RANK
+};
+enum rc mdl_sbert_gguf_pooling(const struct mdl *m, enum sbert_gguf_pool *out, struct rc_err *err);
+enum rc mdl_sbert_gguf_steps(struct bert_sbert *st, const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_refuse_causal(const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_rows(const struct mdl *m, const char *name, uint32_t max, uint32_t *out,
+                            struct rc_err *err);
+
 enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
 void mdl_sbert_deinit(struct bert_sbert *st);
 /* What follows the encoder, in the order of opening a model: weights of the steps join m->file and
