@@ -37,6 +37,29 @@ enum rc mdl_sbert_gguf_steps(struct bert_sbert *st, const struct mdl *m, struct 
     return RC_OK;
 }
 
+enum rc mdl_sbert_gguf_dense(struct bert_sbert *st, const struct mdl *m, struct rc_err *err)
+{
+    for (unsigned i = 2; i <= 3; i++) {
+        struct bert_dense *d = &st->dense[st->n_dense];
+        const struct mdl_tensor *t;
+        char name[64];
+
+        snprintf(d->path, sizeof(d->path), "dense_%u", i);
+        snprintf(name, sizeof(name), "%s.weight", d->path);
+        if (!(t = mdl_file_find(m->file, name)))
+            return rc_fail_what(err, RC_WEIGHT_ABSENT, name, "tensor '%s' is missing", name);
+        if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1u << 16 || t->dims[1] < 1 ||
+            t->dims[1] > 1u << 20)
+            return rc_fail_what(err, RC_FORMAT, name,
+                                "tensor '%s': expected a matrix of 1 to 65536 rows", name);
+        d->inside = true;
+        d->n_out = (uint32_t)t->dims[0];
+        d->n_in = (uint32_t)t->dims[1];
+        st->n_dense++;
+    }
+    return RC_OK;
+}
+
 enum rc mdl_sbert_gguf_refuse_causal(const struct mdl *m, struct rc_err *err)
 {
     bool causal = false;

@@ -474,6 +474,22 @@ class Gguf:
         os.replace(tmp, self.path)
 
 
+def embedding_keys(keys, config):
+    """Gemma 3's keys under EmbeddingGemma's word; it adds <eos>, pools the mean."""
+    word = "gemma-embedding"
+    out = [s("general.architecture") + struct.pack("<I", 8) + s(word)]
+    for k in keys[1:]:
+        n = struct.unpack("<Q", k[:8])[0]
+        name = k[8:8 + n].decode()
+        out.append(s(name.replace("gemma3.", word + ".", 1)) + k[8 + n:] if name.startswith("gemma3.") else k)
+    return out + [kv(word + ".pooling_type", "u32", 1), kv("tokenizer.ggml.add_eos_token", "bool", True)]
+
+
+def dense_steps(folder):
+    return {"dense_%d" % i: read_safetensors(os.path.join(folder, "%d_Dense" % i, "model.safetensors"))["linear.weight"]
+            for i in (2, 3)}
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("folder")
@@ -500,8 +516,15 @@ def main():
     tensors = (make(config, config["vocab_size"]) if a.synthetic else
                read_safetensors(os.path.join(a.folder, "model.safetensors")))
     keys = metadata(config, a.folder, config["vocab_size"], outer)
+    embeds = bool(config.get("use_bidirectional_attention")) and not gemma4
+    if embeds:
+        keys = embedding_keys(keys, config)
     files = [Gguf(a.out, keys)] + ([Gguf(a.dequant, keys)] if a.dequant else [])
     turn = 0
+    if embeds and a.drop != "dense":
+        for name, (_, shape, values) in dense_steps(a.folder).items():
+            if a.drop != name + ".weight":
+                files[0].add(name + ".weight", shape, "F32", encode(values, "F32"))
     if gemma4 and a.drop != "rope_freqs.weight":
         freqs = rope_freqs(config, metadata4(config, outer, 0)[1])
         for f in files:
