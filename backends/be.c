@@ -110,7 +110,7 @@ bool be_can_sample(const struct be_ctx *ctx)
 
 bool be_can_towers(const struct be_ctx *ctx)
 {
-    return ctx->ops->attention_local != NULL;
+    return ctx->ops->attention_local && ctx->ops->scale;
 }
 
 enum rc be_sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)

@@ -450,7 +450,8 @@ enum rc be_sample(struct be_ctx *, const struct be_sample_args *, struct rc_err 
 
 /* ------------------------------------------------- operations of eyes and ears
  * What the towers of models that see and hear need beside the above. A backend has all of them
- * or none: RC_UNSUPPORTED where it has none, which be_can_towers tells beforehand. */
+ * or none: RC_UNSUPPORTED where it has none, which be_can_towers tells beforehand. True of a
+ * backend that has be_scale too, which towers call as well. */
 bool be_can_towers(const struct be_ctx *);
 
 /* out = f(x), or out = add + f(x), value by value; out may be x or add. NaN stays NaN. */

@@ -119,8 +119,6 @@ const struct mdl_family mdl_modernbert = {
     .name = "modernbert",
     .hf_archs = hf_archs,
     .gguf_archs = gguf_archs,
-    .gguf_refusal = "ModernBERT is read from safetensors only (config.json, tokenizer.json, "
-                    "model.safetensors)",
     .recipe = "modernbert-f32-sbert-v1",
     .config = mdl_modernbert_config,
     .plan = mdl_modernbert_plan,

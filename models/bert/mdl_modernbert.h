@@ -18,7 +18,8 @@ struct modernbert_layer {
 struct modernbert {
     uint32_t n_layers, d_model, n_heads, head_dim, d_ff, n_pos, radius;
     float norm_eps, theta_full, theta_slides;
-    char prefix[8]; /* "" or "model." */
+    bool gguf;      /* names of GGUF */
+    char prefix[8]; /* "" or "model."; of Hugging Face's names */
     struct bert_sbert st;
     struct mdl_scorer head; /* of a cross-encoder */
     bool score_bias;
@@ -30,6 +31,8 @@ struct modernbert {
 
 /* mdl_modernbert_cfg.c */
 enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
+/* mdl_modernbert_gguf.c */
+enum rc mdl_modernbert_from_gguf(struct mdl *m, struct modernbert *b, struct rc_err *err);
 enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_modernbert_fit(struct mdl *m, struct rc_err *err);
 void mdl_modernbert_free(struct mdl *m);

@@ -10,9 +10,10 @@
 #define BERT_MAX_DENSE 4
 
 /* A step y = act(x W^T + b) behind the pooling; its file joins the model's with the name of its
- * folder in front. */
+ * folder in front, or (inside) its tensors are in the model's own file. */
 struct bert_dense {
     char path[48];
+    bool inside;
     uint32_t n_in, n_out;
     bool bias, tanh; /* tanh, else no activation */
     struct be_weight *w, *b;
@@ -36,6 +37,24 @@ struct bert_sbert {
     } prompts[BERT_MAX_PROMPTS];
     int default_prompt; /* index or -1 */
 };
+
+/* Of a GGUF file, whose keys begin with info.arch: the pooling key; what it means where no side
+ * files are listed (vectors are divided by their length then: the format has no word for that, and
+ * what reads it does so); RC_UNSUPPORTED for attention.causal; rows of a matrix in the file. */
+enum sbert_gguf_pool {
+    SBERT_POOL_NONE,
+    SBERT_POOL_MEAN,
+    SBERT_POOL_CLS,
+    SBERT_POOL_LAST,
+    SBERT_POOL_RANK
+};
+enum rc mdl_sbert_gguf_pooling(const struct mdl *m, enum sbert_gguf_pool *out, struct rc_err *err);
+enum rc mdl_sbert_gguf_steps(struct bert_sbert *st, const struct mdl *m, struct rc_err *err);
+/* The tensors dense_2 and dense_3 as steps without activation. RC_WEIGHT_ABSENT without them. */
+enum rc mdl_sbert_gguf_dense(struct bert_sbert *st, const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_refuse_causal(const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_rows(const struct mdl *m, const char *name, uint32_t max, uint32_t *out,
+                            struct rc_err *err);
 
 enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
 void mdl_sbert_deinit(struct bert_sbert *st);

@@ -22,10 +22,11 @@ enum rc mdl_sbert_join(struct bert_sbert *st, struct mdl *m, int root_fd, struct
 
         if (d->n_in != dim)
             return rc_fail_what(err, RC_FORMAT, "in_features",
-                                "%s/config.json: in_features %u, what comes before gives %u",
+                                "Dense step '%s': in_features %u, what comes before gives %u",
                                 d->path, d->n_in, dim);
         snprintf(prefix, sizeof(prefix), "%s.", d->path);
-        for (k = 0, rc = RC_NOT_FOUND; rc == RC_NOT_FOUND && k < 2; k++) {
+        rc = d->inside ? RC_OK : RC_NOT_FOUND;
+        for (k = 0; rc == RC_NOT_FOUND && k < 2; k++) {
             snprintf(name, sizeof(name), "%s/%s", d->path, files[k]);
             rc = mdl_file_beside(m->file, root_fd, name, prefix, err);
         }
@@ -50,7 +51,7 @@ enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err)
     for (i = 0; i < st->n_dense; i++) {
         struct bert_dense *d = &st->dense[i];
 
-        snprintf(name, sizeof(name), "%s.linear.weight", d->path);
+        snprintf(name, sizeof(name), "%s%s.weight", d->path, d->inside ? "" : ".linear");
         if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2, d->n_out, d->n_in, 0, &d->w,
                                   err)) != RC_OK)
             return rc;

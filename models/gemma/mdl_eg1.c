@@ -20,6 +20,22 @@ struct eg1 {
     struct bert_sbert st;
 };
 
+/* What follows the encoder. Converters leave the Dense steps out unless they are told otherwise,
+ * and without them the vectors are others than the model's. */
+static enum rc gguf_steps(struct mdl *m, struct eg1 *g, struct rc_err *err)
+{
+    enum rc rc = mdl_sbert_gguf_steps(&g->st, m, err);
+
+    if (rc != RC_OK || g->st.listed)
+        return rc;
+    if ((rc = mdl_sbert_gguf_dense(&g->st, m, err)) != RC_OK)
+        rc_wrap(err,
+                "this GGUF file lacks the Dense steps behind the encoder; convert it with them "
+                "(--sentence-transformers-dense-modules), or put modules.json and what it "
+                "lists into the file's folder");
+    return rc;
+}
+
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
 {
     struct eg1 *g = calloc(1, sizeof(*g));
@@ -29,7 +45,9 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
         return rc_fail(err, RC_NOMEM, "no memory for a model");
     m->state = g; /* freed by mdl_close */
     g->text.geo[GEMMA_FULL].factor = g->text.geo[GEMMA_SLIDING].factor = 1;
-    if ((rc = mdl_gemma3_from_hf(m, &g->text, src, true, err)) != RC_OK)
+    rc = src->config ? mdl_gemma3_from_hf(m, &g->text, src, true, err)
+                     : mdl_gemma3_from_gguf(m, &g->text, err);
+    if (rc != RC_OK)
         return rc;
     g->text.tied = true; /* there is no head */
     if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
@@ -37,11 +55,15 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     g->text.bos = mdl_tok_bos(m->tok);
     m->info.d_model = g->text.d_model;
     if ((rc = mdl_gemma_check(m, &g->text, err)) != RC_OK ||
-        (rc = mdl_gemma_share(&g->text, err)) != RC_OK)
+        (rc = mdl_gemma_share(&g->text, err)) != RC_OK ||
+        (rc = mdl_sbert_load(&g->st, src->root_fd, err)) != RC_OK ||
+        (!src->config && (rc = gguf_steps(m, g, err)) != RC_OK) ||
+        (rc = mdl_sbert_join(&g->st, m, src->root_fd, err)) != RC_OK)
         return rc;
     m->info.train_ctx_tokens = m->info.max_input_tokens = g->text.train_ctx;
     m->info.n_layers = g->text.n_layers;
-    return mdl_sbert_config(&g->st, m, src->root_fd, err);
+    mdl_sbert_inform(&g->st, m);
+    return RC_OK;
 }
 
 static enum rc plan(struct mdl *m, struct rc_err *err)
@@ -49,11 +71,12 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
     struct eg1 *g = m->state;
     enum rc rc;
 
-    if ((rc = mdl_gemma_plan_one(m, &g->text, "embed_tokens", "", BE_USE_EMBED, m->info.vocab_size,
-                                 g->text.d_model, &g->text.embed, err)) != RC_OK ||
+    if ((rc = mdl_gemma_plan_one(m, &g->text, "embed_tokens", "token_embd", BE_USE_EMBED,
+                                 m->info.vocab_size, g->text.d_model, &g->text.embed, err)) !=
+            RC_OK ||
         (rc = mdl_gemma_plan_layers(m, &g->text, err)) != RC_OK ||
-        (rc = mdl_gemma_plan_one(m, &g->text, "norm", "", BE_USE_VECTOR, 1, g->text.d_model,
-                                 &g->text.out_norm, err)) != RC_OK)
+        (rc = mdl_gemma_plan_one(m, &g->text, "norm", "output_norm", BE_USE_VECTOR, 1,
+                                 g->text.d_model, &g->text.out_norm, err)) != RC_OK)
         return rc;
     return mdl_sbert_plan(&g->st, m, err);
 }
@@ -122,8 +145,6 @@ const struct mdl_family mdl_eg1 = {
     .name = "embeddinggemma",
     .hf_archs = hf_archs,
     .gguf_archs = gguf_archs,
-    .gguf_refusal = "EmbeddingGemma is read from safetensors only (config.json, tokenizer.json, "
-                    "model.safetensors and its side files): GGUF files lack its Dense steps",
     .recipe = "embeddinggemma-f32-sbert-v1",
     .config = config,
     .plan = plan,

@@ -2,9 +2,9 @@
  * tokenizer must have, and what sentence-transformers wrote beside them.
  *
  * Everything the forward pass relies on is read and checked here; what it does not compute
- * (another backend, F16, quantized files, another pooling) is refused by name. Published names
- * appear here and in the table of weights only.
- * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2_files.c
+ * (a backend without its operations, F16, quantized files, another pooling) is refused by name.
+ * Published names appear here and in the table of weights only. Source: gemma.md 8, 10, 12. Tests:
+ * tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 
@@ -47,9 +47,10 @@ static enum rc refusals(const struct mdl *m, const json_t *config, const json_t 
     bool bias;
     enum rc rc;
 
-    if (m->be && strcmp(be_ctx_backend(m->be), "cpu") != 0)
+    if (m->be && !be_can_towers(m->be))
         return rc_fail_what(err, RC_UNSUPPORTED, "backend",
-                            "backend '%s' does not compute EmbeddingGemma 2; expected cpu",
+                            "backend '%s' lacks operations that EmbeddingGemma 2 needs to see and "
+                            "hear; expected cpu",
                             be_ctx_backend(m->be));
     if (quant && !json_is_null(quant))
         return unsupported("quantization_config", "a quantized checkpoint", err);

@@ -135,6 +135,8 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
 /* Of config.json; two_way: an encoder whose rows see each other in both directions, else none. */
 enum rc mdl_gemma3_from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src, bool two_way,
                            struct rc_err *err);
+/* Of GGUF metadata, whose keys begin with info.arch. */
+enum rc mdl_gemma3_from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_check(struct mdl *m, const struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err);

@@ -4,7 +4,8 @@
  * newline stretches apart. Control, unknown and byte pieces are never made by a
  * join; control and unknown ones are special. Source: gemma.md 12.
  * "bert": WordPiece whose words begin with U+2581 and whose continuations carry
- * nothing. "t5": Unigram with its character map. Both give the ids of the
+ * nothing. "t5": Unigram with its character map. "gpt2": BPE over bytes, which
+ * tokenizer.ggml.pre names closer. All three give the ids of the
  * checkpoint's own tokenizer.json, where llama.cpp itself differs on decomposed
  * input (encoders.md 2.3, 11.1).
  * Tests: tests/models/test_mdl_tok_gguf.c, fuzz: tests/fuzz/fuzz_gguf.c
@@ -34,7 +35,8 @@ struct kind {
     enum rc (*load)(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err);
 };
 
-/* lstrip: the mask token takes the white space before it along, as in XLM-R's own files. */
+/* lstrip: the mask token takes the white space before it along, as in the own files of RoBERTa's
+ * kind and of ModernBERT. */
 static enum rc load_pieces(struct mdl_tok *t, const struct mdl_file *f, size_t n, bool lstrip,
                            struct rc_err *err)
 {
@@ -308,11 +310,55 @@ static enum rc load_t5(struct mdl_tok *t, const struct mdl_file *f, size_t n, st
     return tok_unigram_init(t, (uint32_t)n, err);
 }
 
+/* Byte-level BPE of encoders: all split words by GPT-2's expression. */
+static const struct {
+    const char *name;   /* tokenizer.ggml.pre */
+    bool nfc, trim;     /* normalizes; offsets without white space */
+    unsigned n_between; /* separators between the texts of a pair */
+} byte_pres[] = {
+    {"roberta-bpe", false, true, 2},
+    {"modern-bert", true, false, 1},
+};
+#define N_BYTE_PRES (sizeof(byte_pres) / sizeof(byte_pres[0]))
+
+static enum rc load_gpt2(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err)
+{
+    static const char *const firsts[] = {KEY("cls_token_id"), KEY("bos_token_id"), NULL};
+    static const char *const seps[] = {KEY("seperator_token_id"), KEY("eos_token_id"), NULL};
+    const char *pre = "";
+    size_t n_pre = 0, i = 0;
+    char show[40];
+    enum rc rc;
+
+    mdl_gguf_str(f, KEY("pre"), &pre, &n_pre);
+    while (i < N_BYTE_PRES &&
+           (n_pre != strlen(byte_pres[i].name) || memcmp(pre, byte_pres[i].name, n_pre) != 0))
+        i++;
+    if (i == N_BYTE_PRES)
+        return rc_fail_what(err, RC_UNSUPPORTED, KEY("pre"),
+                            "GGUF: words of tokenizer 'gpt2' split as '%s' says are not supported "
+                            "(only 'roberta-bpe' and 'modern-bert')",
+                            mdl_show(show, sizeof(show), pre, n_pre));
+    if (byte_pres[i].nfc)
+        t->norms[t->n_norms++] = (struct tok_norm){.kind = TOK_NORM_UNICODE, .compose = true};
+    t->pres[t->n_pres++] = (struct tok_pre){
+        .kind = TOK_PRE_BYTES, .prepend = TOK_NEVER, .split = true, .regex = TOK_RE_GPT2};
+    t->trim = byte_pres[i].trim;
+    t->dec_lossy = true;
+    if ((rc = load_merges(t, f, err)) != RC_OK ||
+        (rc = load_first(t, f, firsts, &t->bos, err)) != RC_OK ||
+        (rc = load_first(t, f, seps, &t->eos, err)) != RC_OK ||
+        (rc = load_id(t, f, KEY("unknown_token_id"), &t->bpe.unk, err)) != RC_OK ||
+        (rc = tok_spell_build(t, err)) != RC_OK)
+        return rc;
+    pair_of(t, t->bos, t->eos, byte_pres[i].n_between);
+    return tok_bpe_init(t, err);
+}
+
 static const struct kind kinds[] = {
-    {"llama", true, false, load_llama},
-    {"gemma4", true, false, load_gemma4},
-    {"bert", true, true, load_bert},
-    {"t5", false, true, load_t5},
+    {"llama", true, false, load_llama}, {"gemma4", true, false, load_gemma4},
+    {"bert", true, true, load_bert},    {"t5", false, true, load_t5},
+    {"gpt2", true, true, load_gpt2},
 };
 
 /* --------------------------------------------------------------------- load */
@@ -322,7 +368,7 @@ static enum rc load(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *
     const struct kind *k = NULL;
     const char *model = "";
     size_t n_model = 0, n = 0;
-    bool add_bos, add_eos;
+    bool add_bos, add_eos, lstrip;
     char show[40];
     enum rc rc;
 
@@ -331,15 +377,16 @@ static enum rc load(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *
         if (n_model == strlen(kinds[i].name) && memcmp(model, kinds[i].name, n_model) == 0)
             k = &kinds[i];
     if (!k)
-        return rc_fail_what(err, RC_UNSUPPORTED, KEY("model"),
-                            "GGUF: tokenizer '%s' is not supported (only 'llama', 'gemma4', 'bert' "
-                            "and 't5')",
-                            mdl_show(show, sizeof(show), model, n_model));
+        return rc_fail_what(
+            err, RC_UNSUPPORTED, KEY("model"),
+            "GGUF: tokenizer '%s' is not supported (only 'llama', 'gemma4', 'bert', "
+            "'t5' and 'gpt2')",
+            mdl_show(show, sizeof(show), model, n_model));
     if (!mdl_gguf_arr(f, KEY("tokens"), &n) || n == 0 || n > TOK_MAX_IDS)
         return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.tokens: %zu entries, expected 1 to %u",
                        n, TOK_MAX_IDS);
-    if ((rc = load_pieces(t, f, n, k->load == load_t5, err)) != RC_OK ||
-        (rc = k->load(t, f, n, err)) != RC_OK)
+    lstrip = k->load == load_t5 || k->load == load_gpt2;
+    if ((rc = load_pieces(t, f, n, lstrip, err)) != RC_OK || (rc = k->load(t, f, n, err)) != RC_OK)
         return rc;
     if ((t->bos < 0 && (rc = load_id(t, f, KEY("bos_token_id"), &t->bos, err)) != RC_OK) ||
         (t->eos < 0 && (rc = load_id(t, f, KEY("eos_token_id"), &t->eos, err)) != RC_OK))
