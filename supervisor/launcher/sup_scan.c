@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "ipc.h"
+#include "sup_receipt.h"
 
 #define FACTS_FILES 4096 /* files of one model folder that count for its identity */
 
@@ -360,6 +361,10 @@ static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const cha
     }
     if ((fd = open_beneath(dir_fd, name, O_RDONLY | O_DIRECTORY, RESOLVE_NO_SYMLINKS)) < 0)
         return RC_OK;
+    if (sup_receipt_unfinished(fd)) { /* a download into it has not ended */
+        close(fd);
+        return RC_OK;
+    }
     if ((rc = list_add(w, id, fd, err)) == RC_OK)
         rc = walk_dir(w, id, fd, depth + 1, w->s->n > n, err);
     close(fd);
