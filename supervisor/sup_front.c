@@ -200,6 +200,7 @@ int sup_front_main(const struct sup_conf *conf, int ctl_fd)
     }
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
     sup_http_free(&f.pub.http);
+    sup_passes_deinit(&f.pub.passes);
     sup_fleet_free(&f.pub.fleet);
     sup_metrics_free(&f.pub.metrics);
     uv_loop_close(&f.pub.loop);

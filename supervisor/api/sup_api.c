@@ -43,6 +43,7 @@ CALL(unload, sup_unload_ops)
 
 const struct sup_route sup_api_routes[] = {
     {"GET", "/healthz", sup_probe_health, "healthz"},
+    {"GET", "/livez", sup_probe_live, "livez"},
     {"GET", "/readyz", sup_probe_ready, "readyz"},
     {"GET", "/startupz", sup_probe_startup, "startupz"},
     {"GET", "/metrics", sup_probe_metrics, "metrics"},
