@@ -17,6 +17,7 @@
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_media.h"
 #include "sup_metrics.h"
@@ -500,6 +501,7 @@ struct only {
     enum sup_need need;
     const char *id;
     unsigned n;
+    const struct sup_grant *grant;
     bool exact; /* those that were made for it, where others can do it too */
 };
 
@@ -507,7 +509,8 @@ static void count_able(void *user, const struct sup_model_view *v)
 {
     struct only *o = user;
 
-    if (!v->info || lacks(o->need, v->info) || (o->exact && !v->info->can_rerank))
+    if (!v->info || lacks(o->need, v->info) || !sup_grant_model(o->grant, v->id) ||
+        (o->exact && !v->info->can_rerank))
         return;
     o->id = v->id;
     o->n++;
@@ -515,7 +518,9 @@ static void count_able(void *user, const struct sup_model_view *v)
 
 const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f)
 {
-    struct only o = {.need = c->ops->need, .exact = c->ops->need == SUP_NEED_RERANK};
+    struct only o = {.need = c->ops->need,
+                     .grant = sup_req_grant(c->req),
+                     .exact = c->ops->need == SUP_NEED_RERANK};
     const char *id;
 
     sup_fleet_each(c->front->fleet, count_able, &o);
@@ -571,7 +576,7 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     }
     if (!(c->model_id = sup_call_strdup(c, none ? "" : m.id)))
         return sup_fail_no_memory(f);
-    if (!none && !can_do(c, m.info, f))
+    if (!none && (!sup_model_allowed(sup_req_grant(c->req), m.id, f) || !can_do(c, m.info, f)))
         return false;
     if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
         return false;

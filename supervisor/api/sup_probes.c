@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "sup_conf.h"
+#include "sup_auth.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
 #include "sup_metrics.h"
@@ -46,10 +47,10 @@ static void count(void *user, const struct sup_model_view *v)
     n->extractors += v->info->can_extract ? 1 : 0;
 }
 
-/* One model: loads nothing, waits for nothing. */
-static void ready_model(struct sup_req *req, struct sup_front *front, const char *id)
+/* One model: loads nothing, waits for nothing. why: of a server that is not ready, or NULL. */
+static void ready_model(struct sup_req *req, struct sup_front *front, const char *id,
+                        const char *why)
 {
-    const char *why = "the server is shutting down";
     struct sup_model_view v;
     struct sup_json o = {0};
     struct sup_fail f;
@@ -60,7 +61,7 @@ static void ready_model(struct sup_req *req, struct sup_front *front, const char
         sup_reply_fail(req, SUP_SHAPE_FLAT, &f);
         return;
     }
-    ready = !front->draining && sup_pass_ready(front, &v, &why);
+    ready = !why && sup_pass_ready(front, &v, &why);
     sup_json_fmt(&o, "{\"status\":\"%s\",\"model\":", ready ? "ready" : "not_ready");
     sup_json_quoted(&o, v.id);
     sup_json_str(&o, ",\"state\":");
@@ -81,8 +82,12 @@ void sup_probe_ready(struct sup_req *req, void *user)
     struct counts n = {0};
     struct sup_json o = {0};
 
+    if (ready && !sup_auth_ready(front->auth)) {
+        ready = false;
+        why = "the keys are not read yet";
+    }
     if (model) {
-        ready_model(req, front, model);
+        ready_model(req, front, model, ready ? NULL : why);
         return;
     }
     sup_fleet_each(front->fleet, count, &n);

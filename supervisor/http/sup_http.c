@@ -179,6 +179,10 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
 
     if (!h)
         return rc_fail(err, RC_NOMEM, "no memory for the HTTP server");
+    if (sup_grant_anonymous(&h->anonymous, err) != RC_OK) {
+        free(h);
+        return RC_NOMEM;
+    }
     h->loop = loop;
     h->conf = conf;
     h->metrics = metrics;
@@ -188,6 +192,7 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
         h->n_routes++;
     h->stats = calloc(h->n_routes + 1, sizeof(*h->stats));
     if (!h->stats) {
+        sup_grant_unref(&h->anonymous);
         free(h);
         return rc_fail(err, RC_NOMEM, "no memory for the table of routes");
     }
@@ -207,6 +212,11 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     sup_date(h); /* libc reads /etc/localtime once, while it still may */
     *out = h;
     return RC_OK;
+}
+
+void sup_http_keys(struct sup_http *h, const struct sup_http_keys *keys)
+{
+    h->keys = *keys;
 }
 
 /* Hands a listening descriptor to the loop. */
@@ -338,6 +348,7 @@ void sup_http_free(struct sup_http **hp)
     if (!h)
         return;
     assert(h->n_conns == 0 && h->n_handles == 0); /* stop first, then let the loop run out */
+    sup_grant_unref(&h->anonymous);
     free(h->stats);
     free(h);
     *hp = NULL;

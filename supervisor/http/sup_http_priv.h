@@ -3,7 +3,7 @@
  * sup_http.c owns listeners, the sweep and shutdown; sup_http_conn.c reads, parses
  * and writes; sup_http_req.c is the handler's side; sup_http_out.c makes bytes of
  * answers; sup_http_route.c finds the handler; sup_http_trace.c reads the trace context;
- * sup_http_listen.c opens sockets.
+ * sup_http_auth.c takes the key out of a head; sup_http_listen.c opens sockets.
  *
  * Rules all of them keep: user callbacks (handler, abort, drain) run from loop
  * callbacks only, never inside sup_reply or sup_stream_*; one request per
@@ -13,6 +13,7 @@
 #define INFERD_SUP_HTTP_PRIV_H
 
 #include "sup_conf.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_http_parse.h"
 #include "sup_log.h"
@@ -26,7 +27,8 @@
 #define SUP_LINGER_QUIET_MS 2000 /* and no longer than this without a byte */
 #define SUP_OVER_CONNS 64        /* connections beyond the limit that hear a 503 */
 #define SUP_OVERDUE_GRACE_MS 10000
-#define SUP_EXTRA_BYTES 8192 /* headers set by a handler */
+#define SUP_AUTH_WAIT_MS 5000 /* for an answer about a key */
+#define SUP_EXTRA_BYTES 8192  /* headers set by a handler */
 #define SUP_ID_BYTES 65
 #define SUP_STATUS_CACHE 8
 
@@ -48,6 +50,8 @@ struct sup_http {
     struct sup_route_stat *stats; /* n_routes + 1; the last is "none" */
     struct sup_series *m_conns, *m_paused;
     void *user;
+    struct sup_http_keys keys; /* ask NULL: nobody needs one */
+    struct sup_grant *anonymous;
     struct sup_hp_env env;
 
     uv_prepare_t turn_end;
@@ -79,6 +83,7 @@ struct sup_http {
 enum sup_phase {
     SUP_P_IDLE, /* no byte of a request */
     SUP_P_HEAD,
+    SUP_P_AUTH, /* head whole, its key is asked about; nothing is read */
     SUP_P_BODY,
     SUP_P_WORK,   /* with the handler */
     SUP_P_LINGER, /* answered and shut down; input is discarded */
@@ -119,9 +124,11 @@ struct sup_req {
     struct sup_body body;
     size_t route; /* index; n_routes = none */
     const char *path, *tail;
-    const char *query; /* decoded: key NUL value NUL ... */
-    uint32_t n_query;  /* pairs */
-    uint8_t fault;     /* answer with this once the body is read; enum sup_fault */
+    const char *query;       /* decoded: key NUL value NUL ... */
+    uint32_t n_query;        /* pairs */
+    uint8_t verdict;         /* enum sup_auth_is */
+    struct sup_grant *grant; /* once verdict is OK */
+    uint8_t fault;           /* answer with this once the body is read; enum sup_fault */
     bool is_head, is_options, streaming, chunked, paused;
     uint64_t start_us;
     uint64_t n_sent; /* body bytes queued */
@@ -143,6 +150,12 @@ bool sup_target_parse(struct sup_req *r);
 void sup_route_find(const struct sup_http *h, struct sup_req *r);
 /* "GET, HEAD, OPTIONS" for the request's path ("" when unknown). */
 void sup_route_allow(const struct sup_http *h, const struct sup_req *r, char *out, size_t cap);
+
+/* ---- sup_http_auth.c */
+/* Takes the key out of c->req's head, wipes it there and asks. false: ASKED. */
+bool sup_auth_ask(struct sup_conn *c);
+/* The verdict is there: true = go on with the body. false: refused and answered. */
+bool sup_auth_judge(struct sup_conn *c);
 
 /* ---- sup_http_origin.c */
 /* May a browser's page of this Origin ask? host: the request's, or NULL; allowed:
@@ -176,6 +189,7 @@ void sup_span_id_new(struct sup_http *h, uint8_t out[8]); /* never all zero */
 /* Takes one waiting connection: 0, or a negative errno (-EAGAIN: none waits). */
 int sup_conn_accept(struct sup_http *h, int listen_fd, bool is_unix);
 void sup_conn_dirty(struct sup_conn *c);
+void sup_conn_enter(struct sup_conn *c, enum sup_phase phase);
 /* The turn's end: write, then go on with what was waiting for that. */
 void sup_conn_settle(struct sup_conn *c);
 /* Ends it now; a request in work is aborted. */

@@ -21,6 +21,7 @@
 #include "sup_fleet.h"
 #include "sup_front.h"
 #include "sup_gen.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_metrics.h"
 
@@ -52,6 +53,7 @@ struct sup_req {
     struct sup_json answer;
     bool streaming, full, cut_on_write, done;
     unsigned writes;
+    struct sup_grant *grant; /* NULL: the anonymous one */
 };
 
 struct sup_ticket {
@@ -114,6 +116,21 @@ const char *sup_req_body(const struct sup_req *r, size_t *n)
     FAKE_CHECK(!r->done);
     *n = r->n_body;
     return r->body;
+}
+/* nobody asks whose a key is here */
+void sup_req_known(struct sup_req *r, enum sup_auth_is verdict, struct sup_grant *g)
+{
+    (void)r, (void)verdict, (void)g;
+    FAKE_CHECK(false);
+}
+struct sup_grant *sup_req_grant(const struct sup_req *r)
+{
+    static struct sup_grant *anonymous;
+
+    FAKE_CHECK(!r->done);
+    if (!anonymous)
+        FAKE_CHECK(sup_grant_anonymous(&anonymous, NULL) == RC_OK);
+    return r->grant ? r->grant : anonymous;
 }
 const char *sup_req_id(const struct sup_req *r)
 {
