@@ -22,6 +22,7 @@
 #include "sup_keep.h"
 #include "sup_media.h"
 #include "sup_metrics.h"
+#include "sup_pass.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
@@ -330,6 +331,7 @@ static void on_frame(void *user, const Ipc__Frame *fr)
 
     enter(c);
     c->got_frame = true;
+    sup_pass_note(c->front, c->model_id, fr);
     if (c->req)
         c->ops->frame(c, p->idx, fr);
     leave(c);
@@ -354,6 +356,8 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
     enter(c);
     p->ticket = NULL;
     c->n_left--;
+    if (err)
+        sup_pass_failed(c->front, c->model_id, err);
     if (!c->req) {
         /* already answered: another part failed */
     } else if (err) {

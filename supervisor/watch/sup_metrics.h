@@ -136,6 +136,21 @@
       "decoding them")                                                                             \
     X(MEDIA_BYTES, "inferd_media_bytes", GAUGE, "model", NULL, "pictures and sounds made ready "   \
       "and not yet encoded")                                                                       \
+    X(REQ_WAITING, "inferd_requests_waiting", GAUGE, "model", NULL, "requests in work that do not " \
+      "run yet: queued, or waiting for a load")                                                    \
+    X(REQ_RUNNING, "inferd_requests_running", GAUGE, "model", NULL, "requests that run: of a "     \
+      "generator, that decode")                                                                    \
+    X(KV_RATIO, "inferd_kv_used_ratio", GAUGE, "model", NULL, "KV cache in use, 0 to 1")           \
+    X(VLLM_WAITING, "vllm:num_requests_waiting", GAUGE, NULL, NULL, "inferd_requests_waiting of "  \
+      "all models, under the name that endpoint pickers look for")                                 \
+    X(VLLM_RUNNING, "vllm:num_requests_running", GAUGE, NULL, NULL, "inferd_requests_running of "  \
+      "all models, likewise")                                                                      \
+    X(VLLM_KV, "vllm:kv_cache_usage_perc", GAUGE, NULL, NULL, "the largest inferd_kv_used_ratio, " \
+      "likewise; 1 = full")                                                                        \
+    X(VLLM_KV_OLD, "vllm:gpu_cache_usage_perc", GAUGE, NULL, NULL, "the same, under the name that " \
+      "older endpoint pickers look for")                                                           \
+    X(PROBE_PASSES, "inferd_probe_passes_total", COUNTER, "model", "result", "forward passes that " \
+      "readiness probes of a model started: ok, failed, refused")                                  \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
