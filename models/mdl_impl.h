@@ -255,6 +255,10 @@ void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
                        float *weights, float *vectors, struct rc_err *err);
+/* Ids of one sequence of a call: as many as an input may have, each in the vocabulary; RC_INVALID.
+ * bad: returns rc, about sequence s of the call (err->item). */
+enum rc mdl_passes_check(const struct mdl *m, const int32_t *ids, uint32_t n, struct rc_err *err);
+enum rc mdl_passes_bad(uint32_t s, enum rc rc, struct rc_err *err);
 /* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
 enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            const struct mdl_extract_out *out, struct rc_err *err);
