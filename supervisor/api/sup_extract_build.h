@@ -1,8 +1,8 @@
 /* sup_extract_build.h - between the files that read a schema of /ai/v1/extract.
  *
- * sup_extract_schema.c has the whole, labels, relations and classes; sup_extract_fields.c
- * structures. What is made is of the call's memory, texts are borrowed from the tree.
- * Tests: tests/supervisor/test_sup_api_extract.c
+ * sup_extract_schema.c has the whole, labels and classes; sup_extract_relations.c relations,
+ * sup_extract_fields.c structures. What is made is of the call's memory, texts are borrowed from
+ * the tree. Tests: tests/supervisor/test_sup_api_extract.c
  */
 #ifndef INFERD_SUP_EXTRACT_BUILD_H
 #define INFERD_SUP_EXTRACT_BUILD_H
@@ -52,6 +52,8 @@ json_t *sup_build_plan(struct sup_build *b, json_t *in, const char *key, json_t 
 /* A key's text into the plan, where it is set. */
 bool sup_build_plan_text(struct sup_build *b, json_t *in, const char *key, struct sup_word t);
 
+/* The field relations, behind entities. */
+bool sup_build_relations(struct sup_build *b, json_t *list, const char *field);
 /* The field structures. */
 bool sup_build_records(struct sup_build *b, json_t *map, const char *field);
 
