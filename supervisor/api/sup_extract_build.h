@@ -9,9 +9,7 @@
 
 #include "sup_extract.h"
 
-#define SUP_NAME_BYTES 1024  /* of a label, field or type */
-#define SUP_TEXT_BYTES 65536 /* of a description */
-#define SUP_BUILD_NAME 160   /* of a field's name in messages, with its end */
+#define SUP_BUILD_NAME 160 /* of a field's name in messages, with its end */
 
 struct sup_build {
     struct sup_call *c;
@@ -19,6 +17,7 @@ struct sup_build {
     Ipc__ExtractSchema *msg;
     json_t *plan;
     bool strict;
+    const char *labels_field; /* where labels of entities are given, for messages */
     uint32_t n_names;
 };
 
@@ -31,7 +30,7 @@ struct sup_word {
 bool sup_build_wrong(struct sup_build *b, const char *field, const char *why);
 bool sup_build_bad(struct sup_build *b, const char *field, const json_t *got, const char *want);
 
-/* Names of what is inside a field, for messages. */
+/* Names of what is inside a field, for messages; a field "" has no name itself. */
 void sup_build_at(char out[SUP_BUILD_NAME], const char *field, size_t i);
 void sup_build_in(char out[SUP_BUILD_NAME], const char *field, const char *key);
 

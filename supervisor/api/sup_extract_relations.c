@@ -11,12 +11,12 @@
 #define RELATION_WANT \
     "an object {\"type\", \"source\"?, \"target\"?} or a label SOURCE::TYPE::TARGET"
 
-#define RELATION_FIELDS(X)                                        \
-    X(R_TYPE, "type", STR, true, 1, SUP_NAME_BYTES, 0, NULL)      \
-    X(R_SOURCE, "source", STR, false, 1, SUP_NAME_BYTES, 0, NULL) \
-    X(R_TARGET, "target", STR, false, 1, SUP_NAME_BYTES, 0, NULL) \
-    X(R_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)        \
-    X(R_DESCRIPTION, "description", STR, false, 0, SUP_TEXT_BYTES, 0, NULL)
+#define RELATION_FIELDS(X)                                                \
+    X(R_TYPE, "type", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)      \
+    X(R_SOURCE, "source", STR, false, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL) \
+    X(R_TARGET, "target", STR, false, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL) \
+    X(R_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                \
+    X(R_DESCRIPTION, "description", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL)
 
 enum { RELATION_FIELDS(SUP_FIELD_ID) R_N };
 static const struct sup_field of_relation[R_N] = {RELATION_FIELDS(SUP_FIELD_ROW)};
@@ -75,7 +75,7 @@ static bool read_relation(struct sup_build *b, json_t *j, const char *field, str
         r->threshold = (float)v[R_THRESHOLD].f;
     } else {
         r->type = (struct sup_word){json_string_value(j), json_string_length(j)};
-        if (r->type.n == 0 || r->type.n > SUP_NAME_BYTES || strlen(r->type.s) != r->type.n)
+        if (r->type.n == 0 || r->type.n > IPC_EXTRACT_NAME_BYTES || strlen(r->type.s) != r->type.n)
             return sup_build_bad(b, field, j, RELATION_WANT);
     }
     if (!split_label(r->type, part, &n))
@@ -103,8 +103,8 @@ static bool end_known(struct sup_build *b, struct sup_word label, const char *fi
                 memcmp(b->msg->entities[i]->name.data, label.s, label.n) == 0;
     if (!found)
         sup_fail_set(b->f, SUP_E_INVALID_REQUEST, field,
-                     "field '%s': %s \"%.*s\" is no label of 'entities'", field, which,
-                     label.n < 60 ? (int)label.n : 60, label.s);
+                     "field '%s': %s \"%.*s\" is no label of '%s'", field, which,
+                     label.n < 60 ? (int)label.n : 60, label.s, b->labels_field);
     return found;
 }
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXAMPLES_MAX 64u
 #define LABEL_WANT "a label or an object {\"name\", \"description\"?, \"threshold\"?, \"dtype\"?}"
 
 #define SCHEMA_FIELDS(X)                                                                       \
@@ -19,24 +18,24 @@
     X(S_CLASSES, "classifications", ANY, false, 0, 0, 0, "an array of {\"name\", \"labels\"}") \
     X(S_STRUCTURES, "structures", OBJECT, false, 0, 0, 0, NULL)
 
-#define LABEL_FIELDS(X)                                                     \
-    X(L_NAME, "name", STR, true, 1, SUP_NAME_BYTES, 0, NULL)                \
-    X(L_DESCRIPTION, "description", STR, false, 0, SUP_TEXT_BYTES, 0, NULL) \
-    X(L_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                  \
+#define LABEL_FIELDS(X)                                                                \
+    X(L_NAME, "name", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)                   \
+    X(L_DESCRIPTION, "description", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL) \
+    X(L_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                             \
     X(L_DTYPE, "dtype", ENUM, false, 0, 0, 0, "str|list")
 
 #define CLASS_FIELDS(X)                                                         \
-    X(C_NAME, "name", STR, true, 1, SUP_NAME_BYTES, 0, NULL)                    \
+    X(C_NAME, "name", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)            \
     X(C_LABELS, "labels", ANY, true, 0, 0, 0, "a non-empty array of labels")    \
     X(C_MULTI, "multi_label", BOOL, false, 0, 1, 0, NULL)                       \
     X(C_THRESHOLD, "threshold", NUM, false, 0, 1, 0.5, NULL)                    \
     X(C_ACTIVATION, "activation", ENUM, false, 0, 0, 0, "auto|sigmoid|softmax") \
-    X(C_PROMPT, "prompt", STR, false, 0, SUP_TEXT_BYTES, 0, NULL)               \
+    X(C_PROMPT, "prompt", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL)    \
     X(C_EXAMPLES, "examples", ANY, false, 0, 0, 0, "an array of {\"input\", \"output\"}")
 
-#define EXAMPLE_FIELDS(X)                                      \
-    X(E_INPUT, "input", STR, true, 1, SUP_TEXT_BYTES, 0, NULL) \
-    X(E_OUTPUT, "output", STR, true, 1, SUP_NAME_BYTES, 0, NULL)
+#define EXAMPLE_FIELDS(X)                                                 \
+    X(E_INPUT, "input", STR, true, 1, IPC_EXTRACT_WORDING_BYTES, 0, NULL) \
+    X(E_OUTPUT, "output", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)
 
 enum { SCHEMA_FIELDS(SUP_FIELD_ID) S_N };
 enum { LABEL_FIELDS(SUP_FIELD_ID) L_N };
@@ -52,12 +51,15 @@ static const struct sup_field of_schema[S_N] = {SCHEMA_FIELDS(SUP_FIELD_ROW)},
 /* Names of what is inside a field, for messages. */
 void sup_build_at(char out[SUP_BUILD_NAME], const char *field, size_t i)
 {
-    snprintf(out, SUP_BUILD_NAME, "%.110s[%zu]", field, i);
+    if (field[0])
+        snprintf(out, SUP_BUILD_NAME, "%.110s[%zu]", field, i);
+    else
+        out[0] = '\0';
 }
 
 void sup_build_in(char out[SUP_BUILD_NAME], const char *field, const char *key)
 {
-    snprintf(out, SUP_BUILD_NAME, "%.110s.%.40s", field, key);
+    snprintf(out, SUP_BUILD_NAME, "%.110s%s%.40s", field, field[0] ? "." : "", key);
 }
 
 ProtobufCBinaryData sup_build_bytes(struct sup_word t)
@@ -96,13 +98,13 @@ void *sup_build_rows(struct sup_build *b, size_t n, size_t size, void ***list)
 /* One more name of the schema. */
 bool sup_build_counted(struct sup_build *b, const char *field, size_t n)
 {
-    if (n <= SUP_EXTRACT_NAMES - b->n_names) {
+    if (n <= IPC_EXTRACT_LABELS - b->n_names) {
         b->n_names += (uint32_t)n;
         return true;
     }
     sup_fail_set(b->f, SUP_E_CONTENT_TOO_LARGE, field,
                  "field '%s': the schema has more than %u labels, fields and choices", field,
-                 SUP_EXTRACT_NAMES);
+                 IPC_EXTRACT_LABELS);
     return false;
 }
 
@@ -181,8 +183,8 @@ static bool read_label(struct sup_build *b, json_t *j, const char *field, Ipc__E
     ipc__extract_field__init(out);
     if (json_is_string(j)) {
         *name = (struct sup_word){json_string_value(j), json_string_length(j)};
-        if (name->n == 0 || name->n > SUP_NAME_BYTES || strlen(name->s) != name->n)
-            return sup_build_bad(b, field, j, "a label of 1 to 1024 bytes without NUL");
+        if (name->n == 0 || name->n > IPC_EXTRACT_NAME_BYTES || strlen(name->s) != name->n)
+            return sup_build_bad(b, field, j, "a label of 1 to 512 bytes without NUL");
     } else if (!json_is_object(j)) {
         return sup_build_bad(b, field, j, LABEL_WANT);
     } else {
@@ -242,7 +244,7 @@ static bool read_examples(struct sup_build *b, json_t *list, const char *field,
     struct sup_val v[E_N];
     char one[SUP_BUILD_NAME];
 
-    if (!json_is_array(list) || n > EXAMPLES_MAX)
+    if (!json_is_array(list) || n > IPC_EXTRACT_EXAMPLES)
         return sup_build_bad(b, field, list, "an array of at most 64 {\"input\", \"output\"}");
     if (n == 0)
         return true;
@@ -326,15 +328,29 @@ static bool read_classes(struct sup_build *b, json_t *list, const char *field)
 
 /* -------------------------------------------------------------------- whole */
 
-bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool strict,
-                        Ipc__ExtractSchema *msg, json_t *plans, struct sup_fail *f)
+/* What messages call the parts of the schema. */
+static void name_parts(char field[S_N][SUP_BUILD_NAME], const char *name,
+                       const struct sup_extract_words *words)
+{
+    for (size_t i = 0; i < S_N; i++)
+        sup_build_in(field[i], name, of_schema[i].name);
+    if (!words)
+        return;
+    snprintf(field[S_ENTITIES], SUP_BUILD_NAME, "%s", words->entities);
+    snprintf(field[S_RELATIONS], SUP_BUILD_NAME, "%s", words->relations);
+    snprintf(field[S_CLASSES], SUP_BUILD_NAME, "%s", words->classes);
+}
+
+bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name,
+                        const struct sup_extract_words *words, bool strict, Ipc__ExtractSchema *msg,
+                        json_t *plans, struct sup_fail *f)
 {
     struct sup_build b = {.c = c, .f = f, .msg = msg, .strict = strict};
     struct sup_val v[S_N];
     char field[S_N][SUP_BUILD_NAME];
 
-    for (size_t i = 0; i < S_N; i++)
-        sup_build_in(field[i], name, of_schema[i].name);
+    name_parts(field, name, words);
+    b.labels_field = words ? words->entities : of_schema[S_ENTITIES].name;
     ipc__extract_schema__init(msg);
     if (!json_is_object(obj))
         return sup_build_bad(&b, name, obj,
@@ -348,6 +364,8 @@ bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool 
         return false;
     if (msg->n_entities || msg->n_relations || msg->n_classes || msg->n_records)
         return true;
+    if (words)
+        return sup_build_wrong(&b, name, "nothing to find, expected labels here or of relations");
     return sup_build_wrong(
         &b, name,
         "nothing to find, expected labels in at least one of entities, relations, "

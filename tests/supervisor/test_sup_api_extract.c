@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "ipc.h"
 #include "sup_api_fake.h"
 
 #define PATH "/ai/v1/extract"
@@ -48,7 +49,7 @@ static const Ipc__Extract *asked(const char *rest)
 
     post(rest);
     if (T.fleet.n_tickets <= n)
-        fail_msg("%s: %s", rest, fake_answer());
+        fail_msg("%s: %.300s", fake_answer(), rest);
     return fake_ticket(n)->frame->extract;
 }
 
@@ -178,6 +179,45 @@ static void test_a_thousand_labels(void **state)
 }
 
 #define SCHEMA(s) ONE ",\"schema\":{" s "}"
+
+/* What a worker would refuse is refused before it has to look. */
+static void test_bounds_are_the_worker_s(void **state)
+{
+    static char rest[60000], name[IPC_EXTRACT_NAME_BYTES + 2];
+    size_t n = 0;
+
+    T.conf.max_embed_inputs = 65536;
+    memset(name, 'x', IPC_EXTRACT_NAME_BYTES);
+    snprintf(rest, sizeof(rest), SCHEMA("\"entities\":[\"%s\"]"), name);
+    asked(rest);
+    fake_fail(T.fleet.n_tickets - 1, RC_BUSY, "enough", 0);
+    name[IPC_EXTRACT_NAME_BYTES] = 'x';
+    snprintf(rest, sizeof(rest), SCHEMA("\"entities\":[\"%s\"]"), name);
+    post(rest);
+    assert_has("a label of 1 to 512 bytes");
+    for (unsigned most = IPC_EXTRACT_SCHEMAS; most <= IPC_EXTRACT_SCHEMAS + 1; most++) {
+        n = (size_t)snprintf(rest, sizeof(rest), "\"schema_version\":2,\"inputs\":[");
+        for (unsigned i = 0; i < most; i++)
+            n += (size_t)snprintf(rest + n, sizeof(rest) - n,
+                                  "%s{\"content\":\"a\",\"schema\":{\"entities\":[\"l%u\"]}}",
+                                  i ? "," : "", i);
+        snprintf(rest + n, sizeof(rest) - n, "]");
+        if (most > IPC_EXTRACT_SCHEMAS) {
+            post(rest);
+            assert_has("CONTENT_TOO_LARGE");
+            assert_has("'inputs[64].schema': more than 64 schemas");
+        } else {
+            asked(rest);
+            fake_fail(T.fleet.n_tickets - 1, RC_BUSY, "enough", 0);
+        }
+    }
+    n = (size_t)snprintf(rest, sizeof(rest), "\"schema\":{\"entities\":[\"l\"]},\"inputs\":[");
+    for (unsigned i = 0; i <= IPC_EXTRACT_INPUTS; i++)
+        n += (size_t)snprintf(rest + n, sizeof(rest) - n, "%s{\"content\":\"a\"}", i ? "," : "");
+    snprintf(rest + n, sizeof(rest) - n, "]");
+    post(rest);
+    assert_has("got 1025 inputs, expected at most 1024");
+}
 
 static void test_refusals_say_what_was_expected(void **state)
 {
@@ -529,7 +569,21 @@ static void test_older_words(void **state)
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",7],\"labels\":[\"a\"]"));
     assert_has("\"input_index\":1,\"stage\":\"parse\"");
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"]"));
-    assert_has("nothing to find");
+    assert_has("field 'labels': nothing to find");
+    /* in the words of the request */
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"labels\":[\"a\",7]"));
+    assert_has("\"field 'labels[1]': got 7");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"labels\":{\"a\":1}"));
+    assert_has("\"field 'labels': got an object");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"relation_labels\":[\"\"]"));
+    assert_has("\"field 'relation_labels[0]': got");
+    assert_null(older("/ai/v1/recognize",
+                      "\"texts\":[\"a\"],\"labels\":[\"p\"],\"relation_labels\":[\"q::r\"]"));
+    assert_has("is no label of 'labels'");
+    assert_null(older("/ai/v1/classify", "\"texts\":[\"a\"],\"labels\":[]"));
+    assert_has("\"field 'labels': got an empty array");
+    assert_null(older("/ai/v1/classify", "\"texts\":[\"a\"],\"labels\":[\"x\",\"x\"]"));
+    assert_has("\"field 'labels[1]': \\\"x\\\" stands there twice");
 }
 
 static void test_an_answer_of_another_shape_is_an_error(void **state)
@@ -579,6 +633,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_version_2_has_rules_of_inputs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_thousand_labels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bounds_are_the_worker_s, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals_say_what_was_expected, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ends_of_relations_are_entities, setup, teardown),
         cmocka_unit_test_setup_teardown(test_relations_without_entities_make_them, setup, teardown),
