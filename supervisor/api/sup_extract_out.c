@@ -131,6 +131,7 @@ static void put_value(struct sup_telling *t, const Ipc__ExtractSpan *s)
 static void put_field(struct sup_telling *t, const json_t *field, const Ipc__ExtractedValue *v)
 {
     const size_t n = v ? v->n_spans : 0;
+    bool first = true;
 
     sup_json_quoted(t->o, sup_plan_text(field, "name"));
     if (!json_is_true(json_object_get(field, "list"))) {
@@ -141,7 +142,10 @@ static void put_field(struct sup_telling *t, const json_t *field, const Ipc__Ext
     }
     sup_json_str(t->o, ":[");
     for (size_t i = 0; i < n; i++) {
-        sup_json_str(t->o, i ? "," : "");
+        if (v->spans[i]->again && !t->opts->spans) /* without offsets it says nothing new */
+            continue;
+        sup_json_str(t->o, first ? "" : ",");
+        first = false;
         put_value(t, v->spans[i]);
     }
     sup_json_str(t->o, "]");

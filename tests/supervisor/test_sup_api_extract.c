@@ -485,6 +485,13 @@ static void test_classes_and_structures(void **state)
     assert_has("{\"who\":{\"value\":\"Ada\",\"score\":0.5,\"start\":0,\"end\":3},\"tags\":[{"
                "\"value\":\"a\","
                "\"score\":0.25,\"start\":4,\"end\":5},{\"value\":\"b\",\"score\":0.75}]");
+    spans[2].again = true; /* a text is told once, and every place of it */
+    asked(rest);
+    play(2, &items, 1, NULL, 0);
+    assert_has("\"tags\":[{\"value\":\"a\"}],\"none\"");
+    asked(with);
+    play(3, &items, 1, NULL, 0);
+    assert_has("\"end\":5},{\"value\":\"b\",\"score\":0.75}]");
 }
 
 static void test_inputs_of_several_tasks_come_in_order(void **state)
