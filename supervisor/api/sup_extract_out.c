@@ -316,7 +316,14 @@ bool sup_extract_found(struct sup_extract *e, struct sup_extract_part *part,
 
 void sup_extract_answer(struct sup_extract *e)
 {
-    unsigned long long n = e->n_tokens;
+    const struct sup_items_end end = {
+        .model = e->call.model,
+        .identity = e->had_identity,
+        .n_tokens = e->n_tokens,
+        .completion = true,
+        .errors = e->per_item ? &e->errors : NULL,
+        .n_inputs = e->n_inputs,
+    };
     struct sup_json *o = &e->out;
     bool first = true;
 
@@ -331,16 +338,5 @@ void sup_extract_answer(struct sup_extract *e)
         first = false;
         sup_json_put(o, e->inputs[i].out.p, e->inputs[i].out.n);
     }
-    sup_json_str(o, "],\"model\":");
-    sup_json_quoted(o, e->call.model);
-    sup_json_fmt(
-        o, ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":0,\"total_tokens\":%llu}", n,
-        n);
-    if (e->had_identity[0]) {
-        sup_json_str(o, ",\"model_identity\":");
-        sup_json_quoted(o, e->had_identity);
-    }
-    if (e->per_item)
-        sup_item_tail(o, &e->errors, e->n_inputs);
-    sup_json_str(o, "}");
+    sup_items_end(o, &end);
 }
