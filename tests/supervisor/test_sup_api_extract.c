@@ -1,38 +1,10 @@
 /* test_sup_api_extract.c - extraction: schema to frame, refusals in words, findings to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "ipc.h"
-#include "sup_api_fake.h"
+#define TEST_MODELS 6
+#include "sup_api_test.h"
 
 #define PATH "/ai/v1/extract"
 #define ONE "\"inputs\":[{\"content\":\"Ada works at Acme\"}]"
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static int setup(void **state)
-{
-    fake_setup();
-    T.fleet.n_models = 6;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void post(const char *rest)
 {
@@ -51,11 +23,6 @@ static const Ipc__Extract *asked(const char *rest)
     if (T.fleet.n_tickets <= n)
         fail_msg("%s: %.300s", fake_answer(), rest);
     return fake_ticket(n)->frame->extract;
-}
-
-static bool is(ProtobufCBinaryData b, const char *s)
-{
-    return b.len == strlen(s) && memcmp(b.data, s, b.len) == 0;
 }
 
 /* --------------------------------------------------------------------- schema */
