@@ -54,7 +54,8 @@ static const struct sup_field fields[F_N] = {FIELDS(SUP_FIELD_ROW)},
 struct reading {
     struct sup_extract *e;
     struct sup_fail *f;
-    bool strict; /* schema_version 2 */
+    bool strict;                           /* schema_version 2 */
+    const struct sup_extract_words *words; /* of an older route, or NULL */
     Ipc__ExtractSchema **schemas;
     size_t n_schemas;
     ProtobufCBinaryData *texts; /* [n_inputs] */
@@ -109,13 +110,20 @@ static bool find_part(struct reading *r, const struct sup_extract_opts *o, uint3
 
 static bool add_schema(struct reading *r, json_t *obj, const char *name, uint32_t *idx)
 {
-    Ipc__ExtractSchema *msg = sup_call_alloc(&r->e->call, sizeof(*msg));
+    Ipc__ExtractSchema *msg;
 
-    if (!msg)
+    if (r->n_schemas == IPC_EXTRACT_SCHEMAS) {
+        sup_fail_set(r->f, SUP_E_CONTENT_TOO_LARGE, name,
+                     "field '%s': more than %u schemas in one request, expected fewer: send inputs "
+                     "of different schemas in several requests",
+                     name, IPC_EXTRACT_SCHEMAS);
+        return false;
+    }
+    if (!(msg = sup_call_alloc(&r->e->call, sizeof(*msg))))
         return sup_fail_no_memory(r->f);
     *idx = (uint32_t)r->n_schemas;
     r->schemas[r->n_schemas++] = msg;
-    return sup_extract_schema(&r->e->call, obj, name, r->strict, msg, r->e->plans, r->f);
+    return sup_extract_schema(&r->e->call, obj, name, r->words, r->strict, msg, r->e->plans, r->f);
 }
 
 /* What an input has of its own; with_schema: the request has one for all. */
@@ -190,7 +198,8 @@ static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema
 
 static bool count_inputs(struct reading *r, json_t *list, const char *name, const char *want)
 {
-    const uint64_t max = r->e->call.front->conf->max_embed_inputs;
+    const uint64_t said = r->e->call.front->conf->max_embed_inputs,
+                   max = said < IPC_EXTRACT_INPUTS ? said : IPC_EXTRACT_INPUTS;
     size_t n = json_array_size(list);
 
     if (n == 0) {
@@ -318,15 +327,16 @@ static bool submit_all(struct reading *r, char *identity)
     return true;
 }
 
-bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const char *name,
-                       const struct sup_extract_opts *opts, struct sup_fail *f)
+bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj,
+                       const struct sup_extract_words *words, const struct sup_extract_opts *opts,
+                       struct sup_fail *f)
 {
-    struct reading r = {.e = e, .f = f};
+    struct reading r = {.e = e, .f = f, .words = words};
     uint32_t zero;
     char one[32];
 
     if (!count_inputs(&r, texts, "texts", "a non-empty array of strings") ||
-        !add_schema(&r, obj, name, &zero))
+        !add_schema(&r, obj, words->whole, &zero))
         return false;
     for (uint32_t i = 0; i < e->n_inputs; i++) {
         e->inputs[i].opts = *opts;
