@@ -8,8 +8,8 @@
  *   appended per real load), ignore-drain
  * The text of a task commands the task; a task "X @PATH" does X only while PATH
  * does not exist, and creates it first (so it happens once):
- *   crash, sigbus, exit, hang, garbage, unknown-frame, wrong-kind, foreign-task,
- *   short-vectors, nan-vectors, bad-utf8, bad-index, bad-token, error=CODE,
+ *   crash, sigbus, exit, hang, garbage, half-frame, huge-frame, no-memfd, unknown-frame,
+ * wrong-kind, foreign-task, short-vectors, nan-vectors, bad-utf8, bad-index, bad-token, error=CODE,
  *   worker-error=CODE, ms=N (answers after N ms), crash-mid, stream=N, forever
  * Anything else is answered like a good worker would. Never sandboxed. */
 #include <errno.h>
@@ -92,6 +92,18 @@ static void send_error(uint64_t task, int code, const char *msg)
 static void garbage(void)
 {
     if (write(CH, "garbage", 7) != 7)
+        _exit(0);
+}
+
+/* A frame whose head says `body` bytes, and which has `n`. */
+static void bad_head(uint32_t flags, uint64_t body, size_t n)
+{
+    uint8_t b[1024] = {0};
+    const uint32_t head[2] = {IPC_MAGIC, flags};
+
+    memcpy(b, head, sizeof(head));
+    memcpy(b + 8, &body, sizeof(body));
+    if (write(CH, b, IPC_HEAD_BYTES + n) != (ssize_t)(IPC_HEAD_BYTES + n))
         _exit(0);
 }
 
@@ -329,6 +341,12 @@ static bool misbehave(uint64_t task, uint32_t kind, const char *text)
             pause();
     } else if (strncmp(text, "garbage", 7) == 0) {
         garbage();
+    } else if (strncmp(text, "half-frame", 10) == 0) {
+        bad_head(0, 1000, 500);
+    } else if (strncmp(text, "huge-frame", 10) == 0) {
+        bad_head(0, 1ull << 40, 100);
+    } else if (strncmp(text, "no-memfd", 8) == 0) {
+        bad_head(IPC_F_MEMFD, 1 << 20, 0);
     } else if (strncmp(text, "unknown-frame", 13) == 0) {
         FRAME(f, task, DRAIN, drain, &drain);
         send_frame(&f);

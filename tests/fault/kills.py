@@ -121,22 +121,22 @@ def kill(pid):
 
 
 def one_kill(s, load, rnd):
-    """Kills at a random moment; seconds until a request that came later was answered."""
+    """No request meets two of these: that would convict it (supervisor/fleet/sup_fleet_policy.h). Kills at a random moment; seconds until a request that came later was answered."""
     kind = rnd.choice(["busy", "busy", "loading", "draining"])
     time.sleep(rnd.random() * 0.2)
     pid = wait_for(lambda: gemma_pid(s), "a worker", 10)
-    if kind == "draining":
+    if kind == "busy":
+        at = time.monotonic()
+        kill(pid)
+    else:
         t = threading.Thread(target=s.post, args=("/ai/v1/models/unload", {"model": TINY_GEMMA}), daemon=True)
         t.start()
-        time.sleep(rnd.random() * 0.03)
-    at = time.monotonic()
-    kill(pid)
-    if kind == "loading":  # the next one, somewhere between its birth and its first answers
-        wait_for(lambda: gemma_pid(s) not in (0, pid), "the next worker", 20)
-        time.sleep(rnd.random() * 0.06)
+        if kind == "loading":  # the next one, somewhere between its birth and its first answers
+            t.join(30 * SLOW)
+            pid = wait_for(lambda: gemma_pid(s) not in (0, pid) and gemma_pid(s), "the next worker", 20)
+        time.sleep(rnd.random() * (0.06 if kind == "loading" else 0.03))
         at = time.monotonic()
-        kill(gemma_pid(s))
-    if kind == "draining":
+        kill(pid)
         t.join(30 * SLOW)
     wait_for(lambda: any(b >= at for b, _ in load.done[-200:]), "an answer to a later request", 30)
     took = min(e for b, e in load.done if b >= at) - at
