@@ -5,12 +5,15 @@
  *   load-ok (or anything else), load-ms=N, load-fail=CODE, load-crash, load-hang,
  *   load-garbage, no-ready, bad-version, bad-loaded, weights=N (bytes it reports),
  *   probe-fail=CODE, stderr=N (lines written at start), count=PATH (one byte is
- *   appended per real load), ignore-drain
+ *   appended per real load), ignore-drain, beats (it says it sends Beat)
  * The text of a task commands the task; a task "X @PATH" does X only while PATH
  * does not exist, and creates it first (so it happens once):
- *   crash, sigbus, exit, hang, garbage, half-frame, huge-frame, no-memfd, unknown-frame,
- * wrong-kind, foreign-task, short-vectors, nan-vectors, bad-utf8, bad-index, bad-token, error=CODE,
- *   worker-error=CODE, ms=N (answers after N ms), crash-mid, stream=N, forever
+ *   crash, sigbus, exit, hang, garbage, half-frame, huge-frame, no-memfd,
+ *   unknown-frame, wrong-kind, foreign-task, short-vectors, nan-vectors, bad-utf8,
+ *   bad-index, bad-token, error=CODE, worker-error=CODE, crash-mid, forever,
+ *   ms=N (answers after N ms), stream=N,
+ *   pass=N (works N ms without reading, and sends Beat), stuck (the same, for ever, and its
+ *   count does not rise)
  * Anything else is answered like a good worker would. Never sandboxed. */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +32,7 @@
 #define CH 3
 #define ROOT 4
 #define PENDING_MAX 4096
+#define BEAT_MS 200
 
 static char root_text[4096];
 
@@ -312,6 +316,19 @@ static void later(uint64_t task, uint32_t kind, uint32_t n, uint64_t in_ms, int 
 
 /* --------------------------------------------------------------- misbehaviour */
 
+/* A pass: the channel is not read meanwhile. for_ms 0: it never ends, and nothing moves. */
+static void pass(uint64_t for_ms)
+{
+    Ipc__Beat b = IPC__BEAT__INIT;
+
+    for (uint64_t end = now_ms() + for_ms; for_ms == 0 || now_ms() < end;) {
+        FRAME(f, 0, BEAT, beat, &b);
+        send_frame(&f);
+        b.moved += for_ms != 0;
+        usleep(BEAT_MS * 1000);
+    }
+}
+
 static void wrong_kind(uint64_t task, uint32_t kind)
 {
     if (kind == IPC__FRAME__BODY_ECHO)
@@ -336,6 +353,11 @@ static bool misbehave(uint64_t task, uint32_t kind, const char *text)
         raise(SIGBUS);
     } else if (strncmp(text, "exit", 4) == 0) {
         _exit(3);
+    } else if (strncmp(text, "pass=", 5) == 0) {
+        pass((uint64_t)atol(text + 5));
+        return false;
+    } else if (strncmp(text, "stuck", 5) == 0) {
+        pass(0);
     } else if (strncmp(text, "hang", 4) == 0) {
         for (;;)
             pause();
@@ -468,6 +490,7 @@ int main(void)
     ignore_drain = has("ignore-drain");
     r.version = has("bad-version") ? IPC_VERSION + 1 : IPC_VERSION;
     r.pid = (uint32_t)getpid();
+    r.beat_ms = has("beats") ? BEAT_MS : 0;
     layer.name = (char *)"none";
     layer.detail = (char *)"a fake has no sandbox";
     r.sandbox = layers;
