@@ -253,6 +253,8 @@ def unload_lets_the_batch_finish():
         equal(r.status, 200, r.body.decode()[:200])
         t.join(60 * SLOW)
         equal(got[-1][1], "[DONE]", f"the stream ended with {got[-1]}")
+        for kind in ("weights", "kv", "workspace"):
+            equal(s.metric("inferd_ledger_bytes", kind=kind), 0, f"the ledger's {kind}")
         still_well(s, front, want)
         wait_for(lambda: s.metric("inferd_model_loads_total", model=TINY_GEMMA, result="ok") == 2, "the reload")
 
