@@ -26,7 +26,7 @@
 #include "inferd.pb-c.h"
 #include "rc.h"
 
-#define IPC_VERSION 1u
+#define IPC_VERSION 2u
 #define IPC_DRAFTER_DIR "assistant" /* in a model's folder: its drafter */
 #define IPC_CALIBRATIONS_DIR "calibrations" /* in a model's folder: artifacts, ID.json */
 #define IPC_DECIDE_RENDERER "instruction-category-v1"
