@@ -191,6 +191,7 @@ bool slot_start(struct sup_fleet *f, struct slot *s)
                 "model '%s' finds no room beside the models that stay loaded (pin), whatever "
                 "others do",
                 s->id);
+        SUP_LOG(SUP_WARN, "pinned_leave_no_room", SUP_S("model", s->id));
         slot_end_waiting(f, s, &err, 0);
         return true;
     }
