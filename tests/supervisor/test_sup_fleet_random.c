@@ -470,8 +470,7 @@ static bool episode(uint64_t seed, uint32_t n, const bool *skip, bool aloud)
         loud = aloud;
         alarm(600);
         run(seed, n, skip);
-        fflush(NULL);
-        _exit(0);
+        exit(0); /* a sanitizer looks for leaks here */
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         return false;
