@@ -272,6 +272,61 @@ def many_clients_with_many_keys():
         check(all(status == (200 if good else 401) for good, status in out) and len(out) == 300, f"{[o for o in out if o[1] not in (200, 401)][:5]}")
 
 
+def credentials(d, *args, secret=None, ok=True):
+    r = subprocess.run([os.path.join(BIN, "inferd"), "credentials", *args, *(["--vault-dir", d] if d else [])], input=secret or "",
+                       capture_output=True, text=True, timeout=60)
+    if ok:
+        equal(r.returncode, 0, f"credentials {args}: {r.stderr}")
+    return r
+
+
+@case
+def credentials_are_sealed_and_never_shown():
+    d = folder()
+    keys(d, "create")
+    key, next_key = os.path.join(d, "..", "master"), os.path.join(d, "..", "next")
+    credentials(None, "make-key", key)
+    credentials(None, "make-key", next_key)
+    equal(os.stat(key).st_mode & 0o777, 0o400, "mode of the master key")
+    k = ["--key-file", key]
+    secret = "hf_canary_of_this_test"
+    credentials(d, "set", "https://Hub.example", *k, secret=secret + "\n")
+    credentials(d, "set", "https://files.example:8443", "--as", "basic", *k, secret="user:" + secret)
+    credentials(d, "rotate", "https://hub.example:443", *k, secret=secret + "2")
+    rows = [json.loads(line) for line in credentials(d, "list", "--json").stdout.splitlines()]
+    equal([r["origin"] for r in rows], ["https://files.example:8443", "https://hub.example:443"], "list")
+    for name in os.listdir(d):
+        check("canary" not in open(os.path.join(d, name), encoding="utf-8").read(), f"{name} has a secret")
+    for args, want in ((["set", "https://hub.example", "a-secret", *k], "never from the command line"), (["set", "hub", *k], "https://HOST"),
+                       (["set", "https://a", "--as", "x", *k], "bearer"), (["set", "https://a"], "no master key"),
+                       (["rotate", "https://a", *k], "no credential"), (["remove", "https://a"], "no credential"),
+                       (["set", "https://a", "--key-file", next_key], "another master key"), (["rotate-master", *k], "new-key-file"),
+                       (["frob"], "expected set"), (["make-key", key], "File exists")):
+        r = credentials(d, *args, secret="x", ok=False)
+        check(r.returncode in (1, 2) and want in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+    with Server(vault_dir=d, vault_key_file=key) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [2], "what the server opened")
+        credentials(d, "remove", "https://files.example:8443")
+        hup(s)
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_reloaded"], [1], "after a removal")
+        credentials(d, "rotate-master", *k, "--new-key-file", next_key)
+        hup(s)  # the running server has the old key and goes on with what it had
+        check(any("another master key" in e.get("error", "") for e in s.log() if e.get("event") == "vault_reload_failed"), "it says why")
+        for pid, _ in children(s.proc.pid):
+            if pid != min(p for p, _ in children(s.proc.pid)):
+                check(not memory_has(pid, secret.encode()), "a credential in the memory of another process")
+    with Server(vault_dir=d, vault_key_file=next_key) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [1], "under the new key")
+    with Server(vault_dir=d) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [0], "without a key they stay sealed")
+        check(any(e.get("event") == "credentials_sealed" for e in s.log()), "and the log says so")
+    with Server(vault_dir=d, vault_key_file=key, ready=False) as s:
+        equal(s.proc.wait(20 * SLOW), 1, "a wrong master key")
+    acts = [json.loads(line)["act"] for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+    for act in ("credential.set", "credential.rotate", "credential.remove", "master_key.rotate", "master_key.refused", "vault.reload"):
+        check(act in acts, f"{act} in the audit log")
+
+
 @case
 def what_the_command_says():
     d = folder()
