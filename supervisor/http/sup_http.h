@@ -23,6 +23,7 @@ struct sup_grant;
 struct sup_http;
 struct sup_metrics;
 struct sup_req;
+struct sup_trace;
 
 typedef void (*sup_handler)(struct sup_req *req, void *user);
 
@@ -112,6 +113,9 @@ struct sup_grant *sup_req_grant(const struct sup_req *r);
  * reference moves in. */
 void sup_req_known(struct sup_req *r, enum sup_auth_is verdict, struct sup_grant *grant);
 uint64_t sup_req_start_us(const struct sup_req *r); /* CLOCK_MONOTONIC */
+/* The trace it is part of (sup_trace.h), or NULL; the well-formed tracestate, or "". */
+const struct sup_trace *sup_req_trace(const struct sup_req *r);
+const char *sup_req_tracestate(const struct sup_req *r);
 /* Called once when the client leaves before the answer is complete; req dies
  * when it returns. Without one the request stays valid until it is answered, and
  * the answer goes nowhere. */

@@ -49,14 +49,30 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
     struct sup_http *h = c->h;
     size_t route = r ? r->route : h->n_routes;
     uint64_t start = r ? r->start_us : c->first_us;
+    char trace_id[33], span_id[17];
 
     sup_http_count(h, route, status, start);
     if (!h->conf->access_log)
         return;
-    SUP_LOG(SUP_INFO, "http_request", SUP_S("id", id), SUP_S("method", r ? sup_req_method(r) : "-"),
-            SUP_S("route", route < h->n_routes ? h->routes[route].route : "none"),
-            SUP_I("status", status), SUP_F("ms", (double)(sup_now_us() - start) / 1000),
-            SUP_I("bytes", r ? r->n_sent : 0));
+    const struct sup_kv kv[] = {
+        SUP_S("id", id),
+        SUP_S("method", r ? sup_req_method(r) : "-"),
+        SUP_S("route", route < h->n_routes ? h->routes[route].route : "none"),
+        SUP_I("status", status),
+        SUP_F("ms", (double)(sup_now_us() - start) / 1000),
+        SUP_I("bytes", r ? r->n_sent : 0),
+        SUP_S("trace_id", trace_id),
+        SUP_S("span_id", span_id),
+    };
+    size_t n = sizeof(kv) / sizeof(kv[0]);
+
+    if (r && sup_trace_is(&r->trace)) {
+        sup_trace_hex(r->trace.trace_id, sizeof(r->trace.trace_id), trace_id);
+        sup_trace_hex(r->trace.span_id, sizeof(r->trace.span_id), span_id);
+    } else {
+        n -= 2;
+    }
+    sup_log_kv(SUP_INFO, "http_request", kv, n);
 }
 
 /* Behind a whole answer, or one that nobody waits for. */
@@ -192,6 +208,7 @@ static void on_head(struct sup_conn *c)
         memcpy(r->id, id, strlen(id) + 1);
     else
         sup_id_new(c->h, r->id);
+    sup_req_trace_read(c->h, r);
     sup_conn_enter(c, SUP_P_BODY);
     if (!sup_target_parse(r)) {
         sup_conn_fault(c, SUP_F_TARGET, true);

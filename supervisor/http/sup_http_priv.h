@@ -2,8 +2,8 @@
  *
  * sup_http.c owns listeners, the sweep and shutdown; sup_http_conn.c reads, parses
  * and writes; sup_http_req.c is the handler's side; sup_http_out.c makes bytes of
- * answers; sup_http_route.c finds the handler; sup_http_auth.c takes the key out of a
- * head; sup_http_listen.c opens sockets.
+ * answers; sup_http_route.c finds the handler; sup_http_trace.c reads the trace context;
+ * sup_http_auth.c takes the key out of a head; sup_http_listen.c opens sockets.
  *
  * Rules all of them keep: user callbacks (handler, abort, drain) run from loop
  * callbacks only, never inside sup_reply or sup_stream_*; one request per
@@ -18,6 +18,7 @@
 #include "sup_http_parse.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_trace.h"
 
 #define SUP_READ_BYTES 65536     /* the loop's one read buffer */
 #define SUP_AHEAD_BYTES 16384    /* pipelined bytes kept while a request is in work */
@@ -139,6 +140,7 @@ struct sup_req {
     void (*drain_fn)(void *);
     void *drain_user;
     char id[SUP_ID_BYTES];
+    struct sup_trace trace;
 };
 
 /* ---- sup_http_route.c */
@@ -181,6 +183,7 @@ void sup_out_free(struct sup_conn *c);
 /* The Date header's value, kept for a second. */
 const char *sup_date(struct sup_http *h);
 void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES]);
+void sup_span_id_new(struct sup_http *h, uint8_t out[8]); /* never all zero */
 
 /* ---- sup_http_conn.c */
 /* Takes one waiting connection: 0, or a negative errno (-EAGAIN: none waits). */
@@ -196,6 +199,9 @@ void sup_conn_sweep(struct sup_conn *c, uint64_t now_ms);
 void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close);
 /* The answer of c->req is queued whole: count, log, free, go on. */
 void sup_conn_answered(struct sup_conn *c, unsigned status);
+
+/* ---- sup_http_trace.c: with the head read */
+void sup_req_trace_read(struct sup_http *h, struct sup_req *r);
 
 /* ---- sup_http_req.c */
 void sup_req_free(struct sup_req **r, struct sup_http *h);

@@ -300,7 +300,10 @@ static void on_dead(struct launcher *l, pid_t pid, int status)
         if (l->role[i].pid == pid) {
             l->role[i].gone = true;
             l->role[i].status = status;
-            if (l->ended < 0)
+            /* the others end well when they see the front's end, and may be reaped before it */
+            if (l->ended < 0 &&
+                !(l->stopping && &l->role[i] != l->front && WIFEXITED(status) &&
+                  WEXITSTATUS(status) == 0))
                 l->ended = i;
             return;
         }

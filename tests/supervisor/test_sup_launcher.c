@@ -642,7 +642,9 @@ static int vault_counts(const struct sup_conf *conf, const struct sup_role_fds *
         }
         if (!p[1].revents)
             continue;
-        MUST((n = recv(p[1].fd, text, sizeof(text), 0)) > 0);
+        MUST((n = recv(p[1].fd, text, sizeof(text), 0)) >= 0);
+        if (n == 0)
+            return 0; /* the front is gone: the end */
         if (text[0] == 'x')
             return 7;
         MUST(send(p[1].fd, (char[]){(char)('0' + reloads)}, 1, 0) == 1);
