@@ -227,6 +227,7 @@ void sup_cli_help(FILE *to)
     fputs(
         "\n'inferd COMMAND --help' explains one, 'inferd help config' lists the server's options.\n"
         "Client commands talk to " SUP_SERVER_DEFAULT "; --server or INFERD_SERVER names another.\n"
+        "INFERD_API_KEY is the key that a server with keys asks for ('inferd keys').\n"
         "Exit status: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.\n",
         to);
 }

@@ -90,6 +90,36 @@ def what_a_key_is_narrowed_to():
 
 
 @case
+def what_the_processes_say_of_their_walls():
+    d = folder()
+    key = keys(d, "create", "--endpoints", "watch")
+    blind = keys(d, "create", "--endpoints", "embed")
+    with Server(vault_dir=d, preload=[TINY_BERT]) as s:
+        equal(s.get("/ai/v1/security", headers=bearer(blind)).status, 403, "a key that may not watch")
+        page = s.get("/ai/v1/security", headers=bearer(key)).json
+        equal((page["keys_required"], page["keys"], page["tls"]), (True, 2, False), "the page")
+        roles = [p["role"] for p in page["processes"]]
+        check(roles[:2] == ["front", "vault"] and "worker" in roles, f"roles {roles}")
+        for p in page["processes"]:
+            held = {w["name"] for w in p["layers"] if w["holds"]}
+            check("seccomp" in held, f"{p['role']} has a filter: {held}")
+        vault = {w["name"] for w in page["processes"][1]["layers"]}
+        check({"landlock", "seccomp", "no_capabilities", "not_dumpable"} <= vault, f"the vault's layers: {vault}")
+
+
+@case
+def commands_send_the_key_too():
+    d = folder()
+    key = keys(d, "create", "--admin")
+    with Server(vault_dir=d) as s:
+        cmd = [os.path.join(BIN, "inferd"), "load", TINY_BERT, "--server", f"http://127.0.0.1:{s.port}"]
+        r = subprocess.run(cmd, capture_output=True, text=True, timeout=60)
+        check(r.returncode == 1 and "asks for an API key" in r.stderr, r.stderr)
+        r = subprocess.run(cmd, capture_output=True, text=True, timeout=60, env={**os.environ, "INFERD_API_KEY": key})
+        equal(r.returncode, 0, r.stderr)
+
+
+@case
 def rotated_revoked_expired():
     d = folder()
     first = keys(d, "create")

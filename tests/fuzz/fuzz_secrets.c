@@ -1,6 +1,7 @@
 /* fuzz_secrets.c - the file of credentials, the master key and origins: whatever the bytes are,
  * they are read or refused, and nothing that was not sealed opens. room: sup
  */
+#include <sodium.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,13 @@
 #include "sup_secrets.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    return sodium_init() < 0; /* locked memory needs it */
+}
 
 static void try_origin(const uint8_t *data, size_t n)
 {
