@@ -323,7 +323,8 @@ static void on_changed(struct sup_auth *a, const Ipc__VaultChanged *c)
     a->known = true;
     sup_series_set(sup_series(a->metrics, SUP_M_VAULT_KEYS, NULL, NULL), c->n_keys);
     sup_series_set(sup_series(a->metrics, SUP_M_VAULT_SECRETS, NULL, NULL), c->n_secrets);
-    count(a, SUP_M_VAULT_RELOADS, c->error.len ? "failed" : "ok");
+    if (c->error.len || !a->last || a->last->changed->generation != c->generation)
+        count(a, SUP_M_VAULT_RELOADS, c->error.len ? "failed" : "ok");
 }
 
 static const struct {
@@ -504,4 +505,9 @@ bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t
 size_t sup_auth_keys_loaded(const struct sup_auth *a)
 {
     return a && a->last ? a->last->changed->n_keys : 0;
+}
+
+bool sup_auth_audit_ok(const struct sup_auth *a)
+{
+    return !a || !a->last || !a->last->changed->audit_failed;
 }

@@ -45,6 +45,7 @@ struct vault {
     struct sup_secrets secrets;
     uint8_t *master; /* NULL: credentials stay sealed */
     uint64_t generation;
+    bool audit_failed; /* the last line of the audit log */
     struct sup_vault_layer layer[SUP_VAULT_LAYERS];
 };
 
@@ -134,13 +135,50 @@ static enum rc read_keys(struct vault *v, struct sup_keys *out, struct rc_err *e
     return rc;
 }
 
+/* How many can be given out. */
+static size_t n_secrets(const struct vault *v)
+{
+    return v->secrets.plain ? v->secrets.n : 0;
+}
+
+static void tell_changed(struct vault *v, const struct rc_err *err)
+{
+    Ipc__Vault m = IPC__VAULT__INIT;
+    Ipc__VaultChanged c = IPC__VAULT_CHANGED__INIT;
+    char *held[SUP_VAULT_LAYERS];
+
+    c.generation = v->generation;
+    c.audit_failed = v->audit_failed;
+    c.n_keys = (uint32_t)v->keys.n;
+    c.n_secrets = (uint32_t)n_secrets(v);
+    if (err) {
+        c.error.data = (uint8_t *)err->msg;
+        c.error.len = strlen(err->msg);
+    }
+    for (size_t i = 0; i < SUP_VAULT_LAYERS; i++)
+        if (v->layer[i].holds)
+            held[c.n_sandbox++] = (char *)v->layer[i].name;
+    c.sandbox = held;
+    m.body_case = IPC__VAULT__BODY_CHANGED;
+    m.changed = &c;
+    say(v, FRONT, &m);
+    say(v, FETCHER, &m);
+}
+
+/* The front hears when it begins to fail and when it works again. */
 static void audit(struct vault *v, const char *act, const char *who, const char *fields)
 {
     struct rc_err err = RC_ERR_INIT;
+    bool failed =
+        sup_audit_write(v->dir_fd, time(NULL), act, who, fields, SUP_AUDIT_BYTES, &err) != RC_OK;
 
-    if (sup_audit_write(v->dir_fd, time(NULL), act, who, fields, SUP_AUDIT_BYTES, &err) != RC_OK)
+    if (failed)
         SUP_LOG(SUP_ERROR, "audit_failed", SUP_S("act", act), SUP_S("who", who),
                 SUP_S("error", err.msg));
+    if (failed == v->audit_failed)
+        return;
+    v->audit_failed = failed;
+    tell_changed(v, NULL);
 }
 
 /* Without a master key they stay sealed, and nobody is given any. */
@@ -196,35 +234,6 @@ static enum rc load(struct vault *v, struct rc_err *err)
     v->keys = keys;
     v->secrets = secrets;
     return RC_OK;
-}
-
-/* How many can be given out. */
-static size_t n_secrets(const struct vault *v)
-{
-    return v->secrets.plain ? v->secrets.n : 0;
-}
-
-static void tell_changed(struct vault *v, const struct rc_err *err)
-{
-    Ipc__Vault m = IPC__VAULT__INIT;
-    Ipc__VaultChanged c = IPC__VAULT_CHANGED__INIT;
-    char *held[SUP_VAULT_LAYERS];
-
-    c.generation = v->generation;
-    c.n_keys = (uint32_t)v->keys.n;
-    c.n_secrets = (uint32_t)n_secrets(v);
-    if (err) {
-        c.error.data = (uint8_t *)err->msg;
-        c.error.len = strlen(err->msg);
-    }
-    for (size_t i = 0; i < SUP_VAULT_LAYERS; i++)
-        if (v->layer[i].holds)
-            held[c.n_sandbox++] = (char *)v->layer[i].name;
-    c.sandbox = held;
-    m.body_case = IPC__VAULT__BODY_CHANGED;
-    m.changed = &c;
-    say(v, FRONT, &m);
-    say(v, FETCHER, &m);
 }
 
 /* ---------------------------------------------------------- what may be said */

@@ -279,6 +279,31 @@ def no_key_is_left_in_memory_or_logs():
 
 
 @case
+def a_full_disk_stops_acts_and_not_answers():
+    """A folder in place of the audit log fails like a full disk: nothing can be appended."""
+    d = folder()
+    key = keys(d, "create", "--admin")
+    with Server(vault_dir=d) as s:
+        h = bearer(key)
+        log = os.path.join(d, "audit.jsonl")
+        os.rename(log, log + ".kept")
+        os.mkdir(log, 0o700)
+        s.post("/ai/v1/models/load", {"model": TINY_BERT}, headers=h)  # this one finds out
+        wait_for(lambda: any(e.get("event") == "audit_failed" for e in s.log()), "the failed line")
+        time.sleep(0.1)
+        r = s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h)
+        check(r.status == 503 and "audit log" in r.json["message"], f"an act: {r.status} {r.body}")
+        equal(s.post(EMBED, TEXT, headers=h).status, 200, "an answer")
+        equal(keys(d, "create", ok=False).returncode, 1, "a command")
+        equal(len(keys(d, "list", "--json").splitlines()), 1, "nothing was made")
+        os.rmdir(log)
+        os.rename(log + ".kept", log)
+        s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h)  # this one finds out
+        time.sleep(0.2)
+        equal(s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h).status, 200, "an act when it works again")
+
+
+@case
 def many_clients_with_many_keys():
     d = folder()
     made = [keys(d, "create", "--tenant", f"t{i}") for i in range(12)]
