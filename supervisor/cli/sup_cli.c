@@ -142,7 +142,8 @@ const struct sup_cmd sup_cmds[] = {
     {"doctor", "", "check this machine, the sandbox and the configuration",
      "Checks what a server needs here and prints each finding with its reason: processor and\n"
      "kernels, each layer of the sandbox, what of a GPU's software is installed, memory and CPU\n"
-     "limits, the models folder, the port, a running server, and the configuration in force. Reads "
+     "limits, the models folder, the folder of keys, the port, a running server, and the "
+     "configuration in force. Reads "
      "the same file, environment and\n"
      "flags as 'inferd serve'. Exit status 1 when something that serve needs is missing.",
      "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",

@@ -77,19 +77,6 @@ static enum rc read_master(struct cred_cmd *c, struct rc_err *err)
     return rc;
 }
 
-static enum rc read_secrets(struct cred_cmd *c, struct rc_err *err)
-{
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc = sup_vault_dir_read(c->stay.dir_fd, SUP_VAULT_SECRETS, SUP_SECRETS_FILE_BYTES,
-                                    &text, &n, err);
-
-    if (rc == RC_OK && text && (rc = sup_secrets_parse(&c->secrets, text, n, err)) != RC_OK)
-        rc_wrap(err, "%s/%s", c->stay.path, SUP_VAULT_SECRETS);
-    free(text);
-    return rc;
-}
-
 /* Notes the act, then makes it so. origin: "" = all. */
 static enum rc write_secrets(struct cred_cmd *c, const char *act, const char *origin,
                              struct rc_err *err)
@@ -332,7 +319,7 @@ static enum rc run(struct cred_cmd *c, const struct action *act, struct rc_err *
     if (act->bits & ENTERS) {
         if ((rc = sup_vault_enter(&c->stay, c->a, c->a->v[O_DIR].text, c->a->v[O_CONFIG].text,
                                   (act->bits & CHANGES) != 0, act->run == do_set, err)) != RC_OK ||
-            (rc = read_secrets(c, err)) != RC_OK)
+            (rc = sup_secrets_load(&c->secrets, c->stay.dir_fd, c->stay.path, err)) != RC_OK)
             return rc;
     }
     if ((rc = act->run(c, err)) == RC_OK && (act->bits & CHANGES) && act->run != do_rotate_master)

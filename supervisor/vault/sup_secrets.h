@@ -47,6 +47,8 @@ enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX + 1], const char *text, struct 
 
 /* The file's text, still sealed. Errors: RC_FORMAT, RC_TOO_LARGE, RC_NOMEM. */
 enum rc sup_secrets_parse(struct sup_secrets *out, const char *text, size_t n, struct rc_err *err);
+/* credentials.json of a folder; none = empty. Errors: as of sup_vault_dir_read and _parse. */
+enum rc sup_secrets_load(struct sup_secrets *out, int dir_fd, const char *dir, struct rc_err *err);
 void sup_secrets_print(const struct sup_secrets *s, struct sup_json *out);
 void sup_secrets_deinit(struct sup_secrets *s);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "sup_secrets.h"
+#include "sup_vault_dir.h"
 
 #define VERSION 1
 #define N_FIELDS 5
@@ -115,6 +116,19 @@ enum rc sup_secrets_parse(struct sup_secrets *out, const char *text, size_t n, s
         *out = s;
     else
         sup_secrets_deinit(&s);
+    return rc;
+}
+
+enum rc sup_secrets_load(struct sup_secrets *out, int dir_fd, const char *dir, struct rc_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc =
+        sup_vault_dir_read(dir_fd, SUP_VAULT_SECRETS, SUP_SECRETS_FILE_BYTES, &text, &n, err);
+
+    if (rc == RC_OK && text && (rc = sup_secrets_parse(out, text, n, err)) != RC_OK)
+        rc_wrap(err, "%s/%s", dir, SUP_VAULT_SECRETS);
+    free(text);
     return rc;
 }
 

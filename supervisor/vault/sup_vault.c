@@ -121,20 +121,6 @@ static void say(struct vault *v, enum who w, const Ipc__Vault *m)
 
 /* --------------------------------------------------------------------- state */
 
-static enum rc read_keys(struct vault *v, struct sup_keys *out, struct rc_err *err)
-{
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc = sup_vault_dir_read(v->dir_fd, SUP_VAULT_KEYS, SUP_KEYS_FILE_BYTES, &text, &n, err);
-
-    if (rc == RC_OK && text && (rc = sup_keys_parse(out, text, n, err)) != RC_OK)
-        rc_wrap(err, "%s/%s", v->conf->vault_dir, SUP_VAULT_KEYS);
-    if (text)
-        sodium_memzero(text, n);
-    free(text);
-    return rc;
-}
-
 /* How many can be given out. */
 static size_t n_secrets(const struct vault *v)
 {
@@ -197,26 +183,6 @@ static enum rc open_secrets(struct vault *v, struct sup_secrets *s, struct rc_er
     return rc;
 }
 
-static enum rc read_secrets(struct vault *v, struct sup_secrets *out, struct rc_err *err)
-{
-    struct sup_secrets s = {0};
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc =
-        sup_vault_dir_read(v->dir_fd, SUP_VAULT_SECRETS, SUP_SECRETS_FILE_BYTES, &text, &n, err);
-
-    if (rc == RC_OK && text && (rc = sup_secrets_parse(&s, text, n, err)) != RC_OK)
-        rc_wrap(err, "%s/%s", v->conf->vault_dir, SUP_VAULT_SECRETS);
-    free(text);
-    if (rc == RC_OK)
-        rc = open_secrets(v, &s, err);
-    if (rc == RC_OK)
-        *out = s;
-    else
-        sup_secrets_deinit(&s);
-    return rc;
-}
-
 /* All of the new state, or the old one. */
 static enum rc load(struct vault *v, struct rc_err *err)
 {
@@ -224,9 +190,11 @@ static enum rc load(struct vault *v, struct rc_err *err)
     struct sup_secrets secrets = {0};
     enum rc rc;
 
-    if ((rc = read_keys(v, &keys, err)) != RC_OK ||
-        (rc = read_secrets(v, &secrets, err)) != RC_OK) {
+    if ((rc = sup_keys_load(&keys, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
+        (rc = sup_secrets_load(&secrets, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
+        (rc = open_secrets(v, &secrets, err)) != RC_OK) {
         sup_keys_deinit(&keys);
+        sup_secrets_deinit(&secrets);
         return rc;
     }
     sup_keys_deinit(&v->keys);

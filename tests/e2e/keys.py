@@ -383,6 +383,24 @@ def credentials_are_sealed_and_never_shown():
 
 
 @case
+def doctor_looks_at_the_folder():
+    def doctor(**env):
+        r = subprocess.run([os.path.join(BIN, "inferd"), "doctor", "--json"], capture_output=True, text=True, timeout=120,
+                           env={**os.environ, **env})
+        return {f["name"]: f for f in json.loads(r.stdout)["checks"] if f["group"] == "Keys"}
+
+    d = folder()
+    equal(doctor()["vault_dir"]["status"], "note", "no folder")
+    equal(doctor(INFERD_VAULT_DIR=d)["vault_dir"]["status"], "fail", "a folder that is not there")
+    keys(d, "revoke", keys(d, "create").split("_")[1])
+    equal(doctor(INFERD_VAULT_DIR=d)["keys"]["status"], "warn", "no active key")
+    keys(d, "create")
+    check("2 keys, 1 active" in doctor(INFERD_VAULT_DIR=d)["keys"]["detail"], "an active key")
+    os.chmod(os.path.join(d, "keys.json"), 0o644)
+    equal(doctor(INFERD_VAULT_DIR=d)["keys"]["status"], "fail", "a file that is open to others")
+
+
+@case
 def what_the_command_says():
     d = folder()
     r = keys(d, "list", ok=False)
