@@ -68,7 +68,11 @@ def who_is_let_in():
                      'inferd_auth_results_total{result="scope"} 1', "inferd_vault_keys 2", 'inferd_auth_cache_total{outcome="hit"}'):
             check(what in text, f"metric {what}")
         equal(s.get("/metrics").status, 401, "metrics without a key")
-        acts = [json.loads(line) for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+        def acts_of():
+            return [json.loads(line) for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+
+        wait_for(lambda: len(acts_of()) == 3, "the line of the load", 10)
+        acts = acts_of()
         equal([a["act"] for a in acts], ["key.create", "key.create", "model.load"], "the audit log")
         equal(acts[2]["who"], admin.split("_")[1], "who loaded")
 
