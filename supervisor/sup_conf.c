@@ -66,7 +66,7 @@ static const struct {
 };
 
 const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_BIN",
-                                           "INFERD_PRESET", NULL};
+                                           "INFERD_PRESET", "INFERD_HUB_ENDPOINT", NULL};
 #define ENV_PREFIX "INFERD_"
 static const char *const env_exempt_prefixes[] = {"INFERD_TEST_", "INFERD_BENCH_"};
 
