@@ -111,6 +111,8 @@ bool sup_fleet_find(struct sup_fleet *f, const char *id, struct sup_model_view *
 /* Looks at the disk again (rate-limited to once a second) and probes what is new;
  * done is called when the list is fresh. */
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *user), void *user);
+/* The disk has just changed: the next look is not put off. */
+void sup_fleet_stale(struct sup_fleet *f);
 /* Explicit load / unload; done once: NULL or why not. */
 enum rc sup_fleet_load(struct sup_fleet *f, const char *id,
                        void (*done)(void *user, const struct rc_err *err), void *user,

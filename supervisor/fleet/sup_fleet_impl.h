@@ -239,6 +239,7 @@ struct sup_fleet {
     size_t n_slots, cap_slots;
     struct lnk demand;
     bool scanned, scanning;
+    bool stale;                      /* the list is known to be older than the disk */
     uint64_t scan_ms, first_scan_ms; /* when the last and the first list came */
     bool looked;                     /* every model of some list was probed */
     bool scan_wanted;

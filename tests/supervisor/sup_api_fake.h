@@ -275,6 +275,11 @@ static inline void fake_rescan_end(struct sup_fleet *f)
     }
     done(f->rescan_user);
 }
+void sup_fleet_stale(struct sup_fleet *f)
+{
+    (void)f;
+}
+
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *), void *user)
 {
     f->n_rescans++;
