@@ -121,7 +121,8 @@ void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close)
 {
     const struct sup_fault_row *row = &sup_fault_rows[f];
     struct sup_req *r = c->req;
-    char body[320], extra[160] = "", allow[96], made_id[SUP_ID_BYTES], again[96] = "";
+    char body[320], extra[160] = "", allow[96], made_id[SUP_ID_BYTES];
+    char again[96] = ",\"retryable\":false";
     const char *id = r ? r->id : made_id;
     int n;
 
