@@ -122,15 +122,6 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     return rc == RC_OK ? mdl_sbert_vectors(&b->st, m, b->x, p, out, err) : rc;
 }
 
-static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                            const char *task_type, bool truncate, bool *truncated,
-                            struct mdl_ids *out, struct rc_err *err)
-{
-    const struct nomic *b = m->state;
-
-    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
-}
-
 static const char *const hf_archs[] = {"NomicBertModel", "NomicBertForMaskedLM",
                                        "NomicBertForPreTraining", "nomic_bert", NULL};
 static const char *const gguf_archs[] = {"nomic-bert", NULL};
@@ -146,7 +137,7 @@ const struct mdl_family mdl_nomic = {
     .shrink = mdl_passes_shrink,
     .self_test = mdl_passes_self_test,
     .free = mdl_nomic_free,
-    .embed_tokens = embed_tokens,
+    .embed_tokens = mdl_sbert_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,
 };
