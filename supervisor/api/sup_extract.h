@@ -1,8 +1,8 @@
 /* sup_extract.h - between the files of extraction.
  *
- * sup_extract.c has the fields and the order of things, sup_extract_schema.c turns a schema into
- * the worker's message and a plan, sup_extract_out.c a worker's findings into an answer by
- * that plan. Page: docs/extract.md. Tests: tests/supervisor/test_sup_api_extract.c
+ * sup_extract.c has the fields and the order of things, sup_extract_parts.c the tasks that go out,
+ * sup_extract_schema.c turns a schema into the worker's message and a plan, sup_extract_out.c a
+ * worker's findings into an answer by that plan. Page: docs/extract.md. Tests: tests/supervisor/test_sup_api_extract.c
  */
 #ifndef INFERD_SUP_EXTRACT_H
 #define INFERD_SUP_EXTRACT_H
