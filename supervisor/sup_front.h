@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "sup_cache.h"
+#include "sup_pass.h"
 
 struct sup_auth;
 struct sup_conf;
@@ -32,6 +33,7 @@ struct sup_front {
     bool draining;
     struct sup_cache_secret cache_secret;
     uint32_t active;     /* API requests in work, against max_concurrent_requests */
+    struct sup_passes passes; /* that models have shown */
     uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
 };
 

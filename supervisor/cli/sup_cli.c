@@ -133,6 +133,23 @@ const struct sup_cmd sup_cmds[] = {
      "Lets the model's running answers finish, then stops its worker and frees its memory.\n"
      "The next request loads it again.",
      "  inferd unload gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_unload, NULL},
+    {"keys", "create|list|rotate|revoke|show [ID]", "make and revoke API keys",
+     "Works on the server's folder of keys (option vault_dir), whether a server runs or not. A "
+     "key\n"
+     "is shown once, on stdout; only a salted hash of it is kept. It belongs to a tenant, for "
+     "whom\n"
+     "shares and limits are counted, and may be narrowed to models, endpoints and a time.\n"
+     "'rotate' gives a key a new secret; the old one works for --grace more. A running server\n"
+     "hears of a change by SIGHUP. Each change is a line of audit.jsonl in the folder.",
+     "  inferd keys create --vault-dir /var/lib/inferd/vault --tenant acme --name 'billing bot'\n"
+     "  inferd keys create --tenant acme --model 'bert*' --endpoints embed,rerank --expires 90d "
+     "\\\n"
+     "    --requests-per-minute 600 --tokens-per-minute 200000\n"
+     "  inferd keys create --admin --tenant ops --pid-file /run/inferd.pid\n"
+     "  inferd keys list --json\n"
+     "  inferd keys rotate k7m2p9xw4bqz --grace 24h\n"
+     "  inferd keys revoke k7m2p9xw4bqz\n",
+     sup_opts_keys, 1, 2, sup_cmd_keys, NULL},
     {"doctor", "", "check this machine, the sandbox and the configuration",
      "Checks what a server needs here and prints each finding with its reason: processor and\n"
      "kernels, each layer of the sandbox, what of a GPU's software is installed, memory and CPU\n"
