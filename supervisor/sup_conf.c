@@ -66,8 +66,8 @@ static const struct {
     {"admission", "Admission"}, {"fetch", "Fetching"}, {"safety", "Safety"}, {"watch", "Watching"},
 };
 
-const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_BIN",
-                                           "INFERD_PRESET", NULL};
+const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_API_KEY",
+                                           "INFERD_BIN",    "INFERD_PRESET", NULL};
 #define ENV_PREFIX "INFERD_"
 static const char *const env_exempt_prefixes[] = {"INFERD_TEST_", "INFERD_BENCH_"};
 

@@ -109,8 +109,11 @@
     X(max_embed_inputs, U64, 2048, 1, 65536, "admission", "inputs of one embedding request")       \
     X(max_media_bytes, U64, 104857600, 0, 104857600, "admission", "bytes of all files inside one " \
       "request; 0 = no files are taken")                                                           \
-    X(vault_dir, STR, "", 0, 0, "safety", "folder of the API keys (inferd keys); empty = no keys are "\
+    X(vault_dir, STR, "", 0, 0, "safety", "folder of the API keys and "  \
+      "credentials (inferd keys, inferd credentials); empty = none are "\
       "known")                          \
+    X(vault_key_file, STR, "", 0, 0, "safety", "file with the master key of the credentials: 32 "  \
+      "bytes, or those in hex or base64; empty = $CREDENTIALS_DIRECTORY/inferd-vault-key")          \
     X(require_auth, ENUM, "auto", "auto|on|off", 0, "safety", "refuse requests without an API "    \
       "key; auto = when vault_dir is set, off = a key is checked when one is sent")                \
     X(media_hosts, LIST, NULL, 0, 0, "fetch", "hosts whose files requests may name by URL, like "      \

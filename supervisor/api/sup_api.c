@@ -61,6 +61,7 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/v2/rerank", rerank_results, "rerank", .scope = SUP_SCOPE_RERANK},
     {"POST", "/rerank", rerank_tei, "rerank", .scope = SUP_SCOPE_RERANK},
 
+    {"GET", "/ai/v1/security", sup_security, "security", .scope = SUP_SCOPE_WATCH},
     {"GET", "/ai/v1/models", sup_models_full, "models"},
     {"GET", "/ai/v1/models/*", sup_models_get, "models"},
     {"POST", "/ai/v1/models/load", load, "load", .admin = true},

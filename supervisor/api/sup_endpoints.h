@@ -16,6 +16,7 @@ void sup_probe_live(struct sup_req *req, void *user);
 void sup_probe_ready(struct sup_req *req, void *user);
 void sup_probe_startup(struct sup_req *req, void *user);
 void sup_probe_metrics(struct sup_req *req, void *user);
+void sup_security(struct sup_req *req, void *user);
 void sup_models_list(struct sup_req *req, void *user);
 void sup_models_full(struct sup_req *req, void *user);
 void sup_models_get(struct sup_req *req, void *user);

@@ -379,6 +379,21 @@ void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *user, const struct sup
     }
 }
 
+void sup_fleet_each_worker(struct sup_fleet *f,
+                           void (*fn)(void *user, const struct sup_worker_view *v), void *user)
+{
+    for (struct lnk *l = f->workers.next; l != &f->workers; l = l->next) {
+        const struct worker *w = LNK_OF(l, struct worker, all);
+        const struct slot *s = w->slot ? w->slot : w->probing;
+        struct sup_worker_view v = {.pid = w->pid, .layers = w->layers, .n = w->n_layers};
+
+        if (!s || w->exited)
+            continue;
+        v.model = s->id;
+        fn(user, &v);
+    }
+}
+
 bool sup_fleet_find(struct sup_fleet *f, const char *id, struct sup_model_view *out)
 {
     struct slot *s = fleet_slot(f, id);

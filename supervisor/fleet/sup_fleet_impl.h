@@ -163,6 +163,8 @@ struct worker {
     struct sup_claim claim;
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
+    struct sup_layer_view *layers; /* [n_layers], names and details in the same block */
+    size_t n_layers;
     Ipc__Stats last_stats;
     Ipc__GrammarStats last_grammar;
     struct worker_kernels last_kernels;

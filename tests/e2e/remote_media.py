@@ -3,6 +3,7 @@
 The hub emulator gives the files; its two ports are 127.0.0.1, which is allowed here by media_private_hosts. One server for
 the rows that share a configuration.
 """
+import base64
 import os
 import time
 
@@ -58,7 +59,6 @@ def refused(r, status, code, *says):
 
 
 def inline(name):
-    import base64
     return {"content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(blob(name)).decode()}}]}
 
 

@@ -89,6 +89,7 @@ static inline struct sup_conf test_conf(void)
         .worker = (char *)TEST_BUILD "/tests/fake-worker",
         .sandbox = (char *)"off",
         .vault_dir = (char *)"",
+        .vault_key_file = (char *)"",
         .require_auth = (char *)"auto",
         .log_level = (char *)"info",
         .backend = (char *)"cpu",
