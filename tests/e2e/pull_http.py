@@ -31,6 +31,7 @@ def a_pulled_model_serves():
     with Hub() as hub, server(hub) as s:
         repo = hub.repo("a/mini", minilm())
         equal(s.post("/ai/v1/embed", {"model": "a/mini", "input": "x"}).status, 404, "not here yet")
+        check(s.get("/ai/v1/models").json["allow_downloads"] is True, "it is said")
         r = s.post("/ai/v1/models/pull", {"model": "a/mini"})
         equal(r.status, 200, r.body)
         equal((r.json["status"], r.json["model"], r.json["commit"], r.json["unchanged"]),
