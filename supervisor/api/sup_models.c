@@ -202,7 +202,8 @@ void sup_backends_json(struct sup_json *o)
 static void reply_full(struct listing *l)
 {
     each(l, "{\"object\":\"list\",\"data\":[", "]", add_model);
-    sup_json_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
+    sup_json_fmt(&l->out, ",\"allow_downloads\":%s,\"backends\":",
+                 l->front->conf->allow_pull ? "true" : "false");
     sup_backends_json(&l->out);
     l->pick = can_embed;
     each(l, ",\"embedders\":{", "}", add_entry);

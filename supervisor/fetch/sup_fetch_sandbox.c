@@ -300,6 +300,9 @@ static int strict_rules(scmp_filter_ctx ctx, bool network)
     for (size_t i = 0; r == 0 && network && i < COUNT(families); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
                              SCMP_A0_32(SCMP_CMP_EQ, (uint32_t)families[i], 0));
+    if (r == 0) /* curl's threads wake its loop with one */
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
+                             SCMP_A0_32(SCMP_CMP_EQ, (uint32_t)AF_UNIX, 0));
     for (size_t i = 0; r == 0 && i < COUNT(ioctls); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                              SCMP_A1_32(SCMP_CMP_EQ, (uint32_t)ioctls[i], 0));

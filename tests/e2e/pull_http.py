@@ -1,11 +1,13 @@
 """pull_http.py - POST /ai/v1/models/pull: an administrator fetches a model into a running server."""
+import fnmatch
 import os
+import subprocess
+import tempfile
+import threading
 import time
 
 from hub import Fault, Hub
-from inferd_test import GOLDEN, NO_CHECKPOINT, SLOW, Server, case, check, equal, main
-
-import fnmatch
+from inferd_test import BIN, GOLDEN, NO_CHECKPOINT, SLOW, Server, case, check, equal, main
 
 
 def minilm():
@@ -29,6 +31,7 @@ def a_pulled_model_serves():
     with Hub() as hub, server(hub) as s:
         repo = hub.repo("a/mini", minilm())
         equal(s.post("/ai/v1/embed", {"model": "a/mini", "input": "x"}).status, 404, "not here yet")
+        check(s.get("/ai/v1/models").json["allow_downloads"] is True, "it is said")
         r = s.post("/ai/v1/models/pull", {"model": "a/mini"})
         equal(r.status, 200, r.body)
         equal((r.json["status"], r.json["model"], r.json["commit"], r.json["unchanged"]),
@@ -81,7 +84,6 @@ def one_pull_of_a_model_at_a_time_and_two_in_all():
         for name in "bcd":
             hub.repo(f"a/{name}", {"m-Q8_0.gguf": name.encode() * (2 << 20)})
         hub.faults.append(Fault("cdn", "m-Q8_0", slow=0.2, times=2))
-        import threading
         got = []
         threads = [threading.Thread(target=lambda n=n: got.append(s.post("/ai/v1/models/pull", {"model": f"a/{n}"}).status)) for n in "bc"]
         for t in threads:
@@ -107,6 +109,36 @@ def a_client_that_leaves_stops_nothing():
         while not os.path.exists(os.path.join(s.models, "a/b/m-Q8_0.gguf")) and time.monotonic() < end:
             time.sleep(0.05)
         check(os.path.exists(os.path.join(s.models, "a/b/m-Q8_0.gguf")), "it is there")
+
+
+def inferd(*words, **kw):
+    r = subprocess.run([os.path.join(BIN, "inferd"), *words], capture_output=True, text=True, timeout=60 * SLOW, check=False, **kw)
+    equal(r.returncode, 0, f"{words}: {r.stderr}")
+    return r.stdout.strip()
+
+
+@case
+def the_vaults_secret_goes_to_the_hub_alone():
+    with tempfile.TemporaryDirectory(prefix="inferd-test-") as d, Hub() as hub:
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * 3000}).gated = "va-secret"
+        vault, master = os.path.join(d, "vault"), os.path.join(d, "master")
+        admin = inferd("keys", "create", "--tenant", "ops", "--admin", "--vault-dir", vault)
+        user = inferd("keys", "create", "--tenant", "acme", "--vault-dir", vault)
+        inferd("credentials", "make-key", master)
+        inferd("credentials", "set", hub.url, "--vault-dir", vault, "--key-file", master, input="va-secret")
+        with server(hub, vault_dir=vault, vault_key_file=master) as s:
+            def pull(key):
+                return s.post("/ai/v1/models/pull", {"model": "a/b"}, headers={"Authorization": f"Bearer {key}"} if key else {})
+
+            equal((pull(None).status, pull(user).status), (401, 403), "who is no administrator")
+            r = pull(admin)
+            equal((r.status, r.json.get("status")), (200, "success"), r.body)
+            equal(set(hub.seen("hub", "authorization")), {"Bearer va-secret"}, "the hub")
+            equal(hub.seen("cdn", "authorization"), [], "the second origin")
+            with open(os.path.join(vault, "audit.jsonl"), encoding="utf-8") as f:
+                acts = f.read()
+            check("model.pull" in acts and "va-secret" not in acts, acts)
+            check("va-secret" not in "".join(s.log_lines), "no log line has it")
 
 
 @case

@@ -3,11 +3,16 @@
 The hub emulator gives the files; its two ports are 127.0.0.1, which is allowed here by media_private_hosts. One server for
 the rows that share a configuration.
 """
+import base64
+import json
 import os
+import signal
+import socket
+import threading
 import time
 
 from hub import Fault, Hub
-from inferd_test import GOLDEN, SLOW, Server, case, check, copy_model, equal, main
+from inferd_test import GOLDEN, SLOW, Server, case, check, children, copy_model, equal, main, wait_for
 
 MODEL = "embeddinggemma2"
 hub = server = None
@@ -58,7 +63,6 @@ def refused(r, status, code, *says):
 
 
 def inline(name):
-    import base64
     return {"content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(blob(name)).decode()}}]}
 
 
@@ -144,7 +148,7 @@ def the_other_sides_faults_are_told_as_such():
         hub.faults.append(fault)
         refused(ask([image(url(PICTURES[0]))]), 502, "UPSTREAM_FAILURE", says)
     refused(ask([image("http://127.0.0.1:9/x.png")]), 502, "UPSTREAM_FAILURE", "127.0.0.1:9")
-    refused(ask([image("https://nobody.invalid/x.png")]), 502, "UPSTREAM_FAILURE", "nobody.invalid")
+    refused(ask([image("https://nobody.invalid/x.png")]), 502, "UPSTREAM_FAILURE", "resolve host")
 
 
 @case
@@ -158,6 +162,42 @@ def a_slow_server_is_given_its_time_and_no_more():
     hub.faults.append(Fault("hub", "slow.png", slow=5 * SLOW))
     r = ask([image(url("slow.png"))], timeout_ms=500)
     equal((r.status, r.json["error"]), (504, "DEADLINE_EXCEEDED"), r.body)
+
+
+@case
+def a_child_that_dies_is_one_failed_file():
+    s = fresh()
+    hub.files["slow.png"] = b"x" * 190000
+    hub.faults.append(Fault("hub", "slow.png", slow=2))
+    before = set(children(s.proc.pid))
+    got = []
+    t = threading.Thread(target=lambda: got.append(ask([image(url("slow.png"))])))
+    t.start()
+    end = time.monotonic() + 2 * SLOW
+    while not hub.paths("hub") and time.monotonic() < end:
+        time.sleep(0.01)
+    new = [pid for pid, name in set(children(s.proc.pid)) - before if name == "inferd"]
+    equal(len(new), 1, f"children of the fetcher: {new}")
+    os.kill(new[0], signal.SIGKILL)
+    t.join()
+    refused(got[0], 502, "UPSTREAM_FAILURE", "died")
+    equal(ask([image(url(PICTURES[0]))]).status, 200, "the next one")
+
+
+@case
+def a_client_that_leaves_ends_its_fetch():
+    s = fresh()
+    hub.files["slow.png"] = b"x" * 190000
+    hub.faults.append(Fault("hub", "slow.png", slow=2))
+    before = set(children(s.proc.pid))
+    body = json.dumps({"model": MODEL, "input": [image(url("slow.png"))]}).encode()
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall(b"POST /ai/v1/embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: s.metric("inferd_fetches_active") == 1, "the fetch", 5)
+    wait_for(lambda: s.metric("inferd_fetches_active") == 0, "its end", 5)
+    wait_for(lambda: set(children(s.proc.pid)) == before, "the end of its child", 5)
+    equal(s.metric("inferd_request_held_bytes"), 0, "held")
+    check(s.metric("inferd_fetches_total", kind="media", result="CANCELLED") >= 1, "metric")
 
 
 @case

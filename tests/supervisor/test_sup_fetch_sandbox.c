@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <curl/curl.h>
 #include <cmocka.h>
 
 #include "sup_fetch_sandbox.h"
@@ -169,6 +170,32 @@ static int looks_names_up_in_a_thread(void)
     return getaddrinfo("localhost", NULL, NULL, &a) == 0 ? 0 : 2;
 }
 
+/* As pulls do: curl resolves in a thread, and says so when it cannot start one. */
+static int curl_looks_names_up(void)
+{
+    CURL *e = curl_easy_init();
+    CURLM *m = curl_multi_init();
+    char why[CURL_ERROR_SIZE] = "";
+    int running = 1, left;
+    CURLcode code = CURLE_OK;
+    CURLMsg *msg;
+
+    curl_easy_setopt(e, CURLOPT_URL, "https://nobody.invalid/");
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(e, CURLOPT_TIMEOUT, 20L);
+    curl_multi_add_handle(m, e);
+    while (running && curl_multi_perform(m, &running) == CURLM_OK) {
+        while ((msg = curl_multi_info_read(m, &left)))
+            code = msg->data.result;
+        if (running)
+            (void)curl_multi_poll(m, NULL, 0, 100, NULL);
+    }
+    if (code == CURLE_COULDNT_RESOLVE_HOST && strstr(why, "thread") == NULL)
+        return 0;
+    fprintf(stderr, "curl: %d %s\n", (int)code, why);
+    return 1;
+}
+
 static int renames_between_folders(void)
 {
     return mkdirat(dir_fd, "to", 0755) == 0 && renameat(dir_fd, "sub/x", dir_fd, "to/x") == 0 &&
@@ -219,6 +246,7 @@ static void rows(void **state)
         {"keeper: listens nowhere", listens, KEEPER, true, -SIGSYS},
         {"keeper: starts a child", starts_a_child, KEEPER, true, 0},
         {"keeper: renames between folders", renames_between_folders, KEEPER, true, 0},
+        {"curl looks names up", curl_looks_names_up, ONLINE, true, 0},
         {"looks names up", looks_names_up_in_a_thread, ONLINE, true, 0},
     };
 
@@ -237,5 +265,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(rows, set_up, tear_down)};
 
+    curl_global_init(CURL_GLOBAL_DEFAULT);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
