@@ -19,6 +19,7 @@ struct sup_conf;
 struct sup_fleet;
 struct sup_http;
 struct sup_metrics;
+struct sup_spans;
 struct sup_role_fds;
 
 struct sup_front {
@@ -27,6 +28,7 @@ struct sup_front {
     struct sup_metrics *metrics;
     struct sup_fleet *fleet;
     struct sup_http *http;
+    struct sup_spans *spans; /* or NULL */
     struct sup_auth *auth;
     bool draining;
     struct sup_cache_secret cache_secret;

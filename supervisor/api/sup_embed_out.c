@@ -137,6 +137,7 @@ static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const
 {
     struct sup_json *o = &e->out;
 
+    sup_call_facts(&e->call, "embeddings", n_tokens);
     sup_json_str(o, "],\"model\":");
     sup_json_quoted(o, e->call.model);
     sup_json_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu",

@@ -476,6 +476,7 @@ void sup_extract_answer(struct sup_extract *e)
         first = false;
         sup_json_put(o, e->inputs[i].out.p, e->inputs[i].out.n);
     }
+    sup_call_facts(&e->call, "extract", n);
     sup_json_str(o, "],\"model\":");
     sup_json_quoted(o, e->call.model);
     sup_json_fmt(

@@ -192,6 +192,7 @@ static void put_tail(struct sup_rerank *r, const Ipc__Scores *w)
 {
     struct sup_json *o = &r->out;
 
+    sup_call_facts(&r->call, "rerank", tokens_of(r, w));
     sup_json_str(o, "]");
     if (r->form == SUP_RERANK_TEI)
         return;

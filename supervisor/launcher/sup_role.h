@@ -17,6 +17,7 @@ struct sup_conf;
 /* X(id, word in logs) */
 #define SUP_ROLES(X)  \
     X(VAULT, "vault") \
+    X(TRACER, "tracer") \
     X(FRONT, "front")
 
 enum sup_role_id {
