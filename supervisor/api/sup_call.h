@@ -87,6 +87,8 @@ struct sup_call {
     uint32_t token_dim;
     struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
+    uint64_t keep_ms; /* where keep_set: how long the model stays loaded when idle */
+    bool keep_set;
     struct sup_part *parts;
     uint32_t n_parts, n_left;
     bool got_frame; /* a worker has answered something */

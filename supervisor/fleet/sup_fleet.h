@@ -46,6 +46,9 @@ struct sup_task {
     Ipc__Frame *frame;    /* body only; task number is ours. Packed before
                              submit returns, so borrowed for the call */
     uint64_t deadline_us; /* CLOCK_MONOTONIC, 0 = none */
+    /* ms the model stays loaded when idle, from this task on until a next one says otherwise;
+     * NULL = keep_alive_s. Borrowed for the call */
+    const uint64_t *keep_alive;
     /* Each answer frame (Delta, Done, Vectors, Tokens, Text, Echo); checked. The
      * frame is borrowed for the call. The last one (all but Delta) is followed by
      * on_end(NULL). */

@@ -261,7 +261,7 @@ void ticket_pump(struct slot *s)
         }
         unlink_waiting(t);
         if (w->n_sent++ == 0)
-            w->heard_ms = fleet_now_ms(w->f); /* the hang watchdog starts now */
+            worker_watch(w);
         lnk_push(&w->sent, &t->lnk);
         t->state = TICKET_SENT;
         t->w = w;
@@ -361,6 +361,7 @@ void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own)
     t->delivered = true;
     free(t->packed);
     t->packed = NULL;
+    w->n_answered += last;
     if (last)
         unlink_sent(t);
     else if (w->trial == t)
@@ -676,6 +677,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     }
     if ((rc = ticket_new(&t, f, s, task, err)) != RC_OK)
         return rc;
+    s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
     f->n_tasks++;

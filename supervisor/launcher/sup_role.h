@@ -15,9 +15,10 @@
 struct sup_conf;
 
 /* X(id, word in logs) */
-#define SUP_ROLES(X)  \
-    X(VAULT, "vault") \
-    X(TRACER, "tracer") \
+#define SUP_ROLES(X)      \
+    X(VAULT, "vault")     \
+    X(FETCHER, "fetcher") \
+    X(TRACER, "tracer")   \
     X(FRONT, "front")
 
 enum sup_role_id {

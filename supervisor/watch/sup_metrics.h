@@ -51,8 +51,12 @@
     X(MODEL_UNLOADS, "inferd_model_unloads_total", COUNTER, "model", "reason", "idle, evicted, "   \
       "asked, changed, shutdown")                                                                  \
     X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting for a load")       \
-    X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", NULL, "bytes reserved: weights, kv, "    \
+    X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", "tier", "bytes reserved: weights, kv, "  \
       "workspace; and limit")                                                                      \
+    X(PROCESSES, "inferd_worker_processes", GAUGE, NULL, NULL, "worker processes that hold "       \
+      "memory, those on their way out included")                                                   \
+    X(RETRY_WAIT, "inferd_model_retry_wait_seconds", GAUGE, "model", NULL, "wait that the last "   \
+      "failed load or death was given; 0 once it is loaded")                                       \
     X(KV_USED, "inferd_kv_used_bytes", GAUGE, "model", NULL, "KV cache bytes in use")              \
     X(SEQS, "inferd_sequences", GAUGE, "model", "state", "sequences running and waiting")          \
     X(PARKED, "inferd_sequences_parked_total", COUNTER, "model", NULL, "sequences that gave up "   \
