@@ -73,18 +73,19 @@ static void test_a_batch_has_a_limit(void **state)
     struct sup_otlp_batch b = {0};
     struct sup_json body = {0};
     json_error_t e;
-    json_t *j;
+    json_t *all, *j;
 
     for (int i = 0; i < SUP_OTLP_SPANS; i++)
         assert_true(sup_otlp_add(&b, "{\"a\":1}", 7));
     assert_false(sup_otlp_add(&b, "{\"a\":1}", 7));
     sup_otlp_body(&b, "1 \"2\"", &body);
-    j = json_loadb(body.p, body.n, 0, &e);
-    if (!j)
+    all = json_loadb(body.p, body.n, 0, &e);
+    if (!all)
         fail_msg("%s", e.text);
-    j = json_array_get(json_object_get(j, "resourceSpans"), 0);
+    j = json_array_get(json_object_get(all, "resourceSpans"), 0);
     j = json_array_get(json_object_get(j, "scopeSpans"), 0);
     assert_int_equal(json_array_size(json_object_get(j, "spans")), SUP_OTLP_SPANS);
+    json_decref(all);
     sup_json_deinit(&body);
 
     sup_otlp_clear(&b);
