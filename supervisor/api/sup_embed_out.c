@@ -144,6 +144,7 @@ static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const
         .n_inputs = e->n_inputs,
     };
 
+    sup_call_facts(&e->call, "embeddings", n_tokens);
     sup_items_end(&e->out, &end);
 }
 

@@ -193,6 +193,7 @@ static void put_tail(struct sup_rerank *r, const Ipc__Scores *w)
         .n_inputs = r->n_docs,
     };
 
+    sup_call_facts(&r->call, "rerank", tokens_of(r, w));
     if (r->form == SUP_RERANK_TEI) {
         sup_json_str(&r->out, "]");
         return;

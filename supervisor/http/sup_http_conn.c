@@ -52,6 +52,9 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
     char trace_id[33], span_id[17];
 
     sup_http_count(h, route, status, start);
+    if (r)
+        sup_req_trace_end(h, r, route < h->n_routes ? h->routes[route].path : "none", status,
+                          sup_now_us() - start);
     if (!h->conf->access_log)
         return;
     const struct sup_kv kv[] = {
