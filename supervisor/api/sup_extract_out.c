@@ -338,6 +338,6 @@ void sup_extract_answer(struct sup_extract *e)
         first = false;
         sup_json_put(o, e->inputs[i].out.p, e->inputs[i].out.n);
     }
-    sup_call_facts(&e->call, "extract", n);
+    sup_call_facts(&e->call, "extract", e->n_tokens);
     sup_items_end(o, &end);
 }
