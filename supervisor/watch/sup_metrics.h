@@ -41,7 +41,8 @@
     X(MODEL_LOAD_SECONDS, "inferd_model_load_seconds", HISTOGRAM, "model", NULL, "time to load")   \
     X(MODEL_UNLOADS, "inferd_model_unloads_total", COUNTER, "model", "reason", "idle, evicted, "   \
       "asked, changed, shutdown")                                                                  \
-    X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting for a load")       \
+    X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting in the server: "   \
+      "for a load, or for their turn in the worker")                                               \
     X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", NULL, "bytes reserved: weights, kv, "    \
       "workspace; and limit")                                                                      \
     X(KV_USED, "inferd_kv_used_bytes", GAUGE, "model", NULL, "KV cache bytes in use")              \
