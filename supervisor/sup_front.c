@@ -23,6 +23,7 @@
 #include "sup_http.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_quota.h"
 
 #define LAG_EVERY_MS 250
 #define LAG_WINDOW 4      /* samples: "the last second" */
@@ -166,7 +167,8 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
 
     sup_front_limits(c->sandbox,
                      c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE);
-    if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()))
+    if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()) ||
+        !(f->pub.quota = sup_quota_new(SUP_TENANTS_MAX)))
         return rc_fail(err, RC_NOMEM, "no memory for the loop");
     f->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     f->page_bytes = sysconf(_SC_PAGESIZE);
@@ -202,6 +204,7 @@ int sup_front_main(const struct sup_conf *conf, int ctl_fd)
     sup_http_free(&f.pub.http);
     sup_fleet_free(&f.pub.fleet);
     sup_metrics_free(&f.pub.metrics);
+    sup_quota_free(&f.pub.quota);
     uv_loop_close(&f.pub.loop);
     if (f.statm_fd >= 0)
         close(f.statm_fd);

@@ -17,6 +17,7 @@ struct sup_conf;
 struct sup_fleet;
 struct sup_http;
 struct sup_metrics;
+struct sup_quota;
 
 struct sup_front {
     uv_loop_t loop;
@@ -26,8 +27,9 @@ struct sup_front {
     struct sup_http *http;
     bool draining;
     struct sup_cache_secret cache_secret;
-    uint32_t active; /* API requests in work, against max_concurrent_requests */
-    uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
+    struct sup_quota *quota; /* of tenants */
+    uint32_t active;         /* API requests in work, against max_concurrent_requests */
+    uint64_t held_bytes;     /* of their files and waiting bodies: sup_call_hold */
 };
 
 /* ctl_fd: the launcher's channel. Returns the process's exit status. */

@@ -13,7 +13,6 @@
 #include "rc.h"
 
 #define SUP_CACHE_NS_BYTES 32
-#define SUP_TENANT_DEFAULT "default" /* of every request until keys name tenants */
 
 struct sup_cache_secret {
     uint8_t bytes[32];

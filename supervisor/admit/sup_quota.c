@@ -64,7 +64,7 @@ static void drain(struct bucket *b, uint64_t limit, const struct sup_clock *now)
     b->used -= (double)past / MINUTE_US * (double)limit;
     if (b->used < 0 || limit == 0)
         b->used = 0;
-    b->at_us = now->mono_us;
+    b->at_us += past;
 }
 
 static uint64_t ms_to_drain(double n, uint64_t limit)
@@ -194,13 +194,20 @@ static const char *label_of(struct sup_quota *q, const char *name)
     return q->labels[q->n_labels++];
 }
 
-static struct sup_tenant *find_or_make(struct sup_quota *q, const char *name)
+static struct sup_tenant *find(const struct sup_quota *q, const char *name, uint32_t h)
 {
-    uint32_t h = hash_of(name);
     struct sup_tenant *t = q->table[h % CHAINS];
 
     while (t && (t->hash != h || strcmp(t->name, name) != 0))
         t = t->chain;
+    return t;
+}
+
+static struct sup_tenant *find_or_make(struct sup_quota *q, const char *name)
+{
+    uint32_t h = hash_of(name);
+    struct sup_tenant *t = find(q, name, h);
+
     if (t || strlen(name) > SUP_TENANT_MAX)
         return t;
     if (q->n_tenants >= q->cap && q->oldest)
@@ -220,6 +227,13 @@ static struct sup_tenant *find_or_make(struct sup_quota *q, const char *name)
 const char *sup_tenant_label(const struct sup_tenant *t)
 {
     return t->label;
+}
+
+const char *sup_quota_label(struct sup_quota *q, const char *tenant)
+{
+    const struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+
+    return t ? t->label : strlen(tenant) <= SUP_TENANT_MAX ? label_of(q, tenant) : "other";
 }
 
 /* ------------------------------------------------------------------- requests */
@@ -324,9 +338,14 @@ static void show(const struct bucket *b, uint64_t limit, struct sup_quota_left *
     out->reset_ms = ms_to_drain(b->used - ROUNDING, limit);
 }
 
-void sup_quota_show(struct sup_tenant *t, const struct sup_clock *now,
+void sup_quota_show(struct sup_quota *q, const char *tenant, const struct sup_clock *now,
                     struct sup_quota_left *requests, struct sup_quota_left *tokens)
 {
+    struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+
+    *requests = *tokens = (struct sup_quota_left){0};
+    if (!t)
+        return;
     turn_to(t, now);
     show(&t->requests, t->limits.requests_per_minute, requests);
     show(&t->tokens, t->limits.tokens_per_minute, tokens);

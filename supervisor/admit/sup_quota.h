@@ -81,9 +81,11 @@ struct sup_quota_left {
     uint64_t limit, left;
     uint64_t reset_ms; /* until it is as if nothing had been asked */
 };
-/* For answers; limit 0 = none. */
-void sup_quota_show(struct sup_tenant *t, const struct sup_clock *now,
+/* For answers; limit 0 = none, or the tenant was never heard of. */
+void sup_quota_show(struct sup_quota *q, const char *tenant, const struct sup_clock *now,
                     struct sup_quota_left *requests, struct sup_quota_left *tokens);
-const char *sup_tenant_label(const struct sup_tenant *t); /* its name, or "other" */
+/* Its name, or "other": for metrics. */
+const char *sup_tenant_label(const struct sup_tenant *t);
+const char *sup_quota_label(struct sup_quota *q, const char *tenant);
 
 #endif

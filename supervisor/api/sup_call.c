@@ -14,9 +14,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "sup_call_admit.h"
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_media.h"
 #include "sup_metrics.h"
@@ -49,9 +51,14 @@ static void enter(struct sup_call *c)
 
 static void cancel_all(struct sup_call *c)
 {
-    for (uint32_t i = 0; i < c->n_parts; i++)
-        if (c->parts[i].ticket)
-            sup_ticket_cancel(&c->parts[i].ticket);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        struct sup_part *p = &c->parts[i];
+
+        if (!p->ticket)
+            continue;
+        sup_admit_end(p, false, sup_ticket_started(p->ticket));
+        sup_ticket_cancel(&p->ticket);
+    }
 }
 
 /* Frees what was allocated after `keep`. */
@@ -93,6 +100,8 @@ static void destroy(struct sup_call *c)
     free_mem(c, NULL);
     free(c->parts);
     hold(c, 0);
+    sup_admit_over(c->front, &c->tenant);
+    sup_grant_unref(&c->grant_ref);
     if (c->counted)
         c->front->active--;
     if (c->timer_used)
@@ -191,6 +200,8 @@ static struct sup_req *req_take(struct sup_call *c)
 {
     struct sup_req *req = c->req;
 
+    if (!c->streaming)
+        sup_admit_headers(c->front, c->grant, req);
     c->req = NULL;
     return req;
 }
@@ -260,6 +271,7 @@ static void stream_open(struct sup_call *c)
     if (c->streaming)
         return;
     c->streaming = true;
+    sup_admit_headers(c->front, c->grant, c->req);
     sup_req_set_header(c->req, "Cache-Control", "no-cache");
     sup_req_set_header(c->req, "X-Accel-Buffering", "no");
     sup_stream_start(c->req, 200, "text/event-stream; charset=utf-8", on_drain, c);
@@ -327,6 +339,7 @@ static void on_frame(void *user, const Ipc__Frame *fr)
 
     enter(c);
     c->got_frame = true;
+    sup_admit_frame(p, fr);
     if (c->req)
         c->ops->frame(c, p->idx, fr);
     leave(c);
@@ -350,6 +363,7 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
 
     enter(c);
     p->ticket = NULL;
+    sup_admit_end(p, err == NULL, false);
     c->n_left--;
     if (!c->req) {
         /* already answered: another part failed */
@@ -402,16 +416,23 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
         .req_id = sup_req_id(c->req),
         .frame = frame,
         .deadline_us = c->deadline_us,
+        .tenant = c->grant->tenant,
+        .weight = c->grant->weight,
         .on_frame = on_frame,
         .on_end = on_end,
         .user = &c->parts[part],
     };
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = sup_fleet_submit(c->front->fleet, &t, &c->parts[part].ticket, &err);
+    enum rc rc;
 
-    if (rc == RC_OK)
+    if (!sup_admit_charge(&c->parts[part], frame, f))
+        return false;
+    if ((rc = sup_fleet_submit(c->front->fleet, &t, &c->parts[part].ticket, &err)) == RC_OK)
         return true;
     c->parts[part].ticket = NULL;
+    sup_admit_end(&c->parts[part], false, false);
+    if (rc == RC_BUSY)
+        sup_admit_refused(c, "queue");
     err.code = rc;
     sup_fail_refused(f, &err);
     return false;
@@ -419,12 +440,39 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
 
 /* ---------------------------------------------------------------------- start */
 
-/* "X-Request-Timeout-Ms" and the field may only lower the server's own limit. */
+/* "X-Request-Timeout": seconds, at most three places behind the point count. */
+static bool read_timeout_s(struct sup_call *c, uint64_t *ms, struct sup_fail *f)
+{
+    const char *h = sup_req_header(c->req, "x-request-timeout"), *p = h;
+    uint64_t whole = 0, part = 0, place = 100;
+
+    *ms = 0;
+    if (!h)
+        return true;
+    for (; *p >= '0' && *p <= '9' && whole <= TIMEOUT_MAX_MS; p++)
+        whole = whole * 10 + (uint64_t)(*p - '0');
+    if (p > h && *p == '.')
+        for (p++; *p >= '0' && *p <= '9'; p++, place /= 10)
+            part += (uint64_t)(*p - '0') * place;
+    if (p > h && !*p && p[-1] != '.' && whole <= TIMEOUT_MAX_MS / 1000)
+        *ms = whole * 1000 + part;
+    if (*ms >= 1 && *ms <= TIMEOUT_MAX_MS)
+        return true;
+    sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout",
+                 "header 'X-Request-Timeout': got \"%.40s\", expected seconds from 0.001 to %d, "
+                 "like 2.5",
+                 h, TIMEOUT_MAX_MS / 1000);
+    return false;
+}
+
+/* The two headers and the field may only lower the server's own limit. */
 static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f)
 {
     const char *h = sup_req_header(c->req, "x-request-timeout-ms");
-    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0;
+    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0, head_s_ms;
 
+    if (!read_timeout_s(c, &head_s_ms, f))
+        return false;
     if (h) {
         for (const char *p = h; *p && head_ms <= TIMEOUT_MAX_MS; p++)
             head_ms =
@@ -439,6 +487,8 @@ static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail 
     }
     if (head_ms && (!ms || head_ms < ms))
         ms = head_ms;
+    if (head_s_ms && (!ms || head_s_ms < ms))
+        ms = head_s_ms;
     if (asked_ms && (!ms || asked_ms < ms))
         ms = asked_ms;
     if (ms)
@@ -663,35 +713,49 @@ static bool prepare(struct sup_call *c, struct sup_fail *f)
     return go(c, f);
 }
 
-static bool admit(struct sup_front *front, struct sup_fail *f)
+/* By the head alone: nothing of the body was looked at yet. */
+static bool admit(struct sup_front *front, const struct sup_grant *g, struct sup_tenant **tenant,
+                  struct sup_fail *f)
 {
     const uint64_t max = front->conf->max_concurrent_requests;
 
     /* a shutdown is the fleet's to refuse: between the false readiness and the drain
      * requests are still served */
     if (!max || front->active < max)
-        return true;
+        return sup_admit_begin(front, g, tenant, f);
     sup_fail_set(f, SUP_E_OVERLOADED, "",
                  "%u requests are in work, the limit is %llu: try again later", front->active,
                  (unsigned long long)max);
+    sup_admit_busy(front, g);
     return false;
+}
+
+static void refuse(struct sup_req *req, struct sup_front *front, const struct sup_fail *f)
+{
+    sup_admit_headers(front, sup_req_grant(req), req);
+    sup_reply_fail(req, sup_req_shape(req), f);
 }
 
 void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup_call_ops *ops)
 {
+    struct sup_grant *grant = sup_req_grant(req);
+    struct sup_tenant *tenant = NULL;
     struct sup_call *c;
     struct sup_fail f;
 
-    if (!admit(front, &f)) {
-        sup_reply_fail(req, sup_req_shape(req), &f);
+    if (!admit(front, grant, &tenant, &f)) {
+        refuse(req, front, &f);
         return;
     }
     c = calloc(1, ops->size);
     if (!c) {
+        sup_admit_over(front, &tenant);
         sup_fail_no_memory(&f);
-        sup_reply_fail(req, sup_req_shape(req), &f);
+        refuse(req, front, &f);
         return;
     }
+    c->grant = c->grant_ref = sup_grant_ref(grant);
+    c->tenant = tenant;
     c->ops = ops;
     c->front = front;
     c->req = req;

@@ -1,6 +1,6 @@
 /* sup_call.h - one API request in work, from handler to last byte.
  *
- * What every model endpoint shares: admission, reading the body, finding the
+ * What every model endpoint shares: admission (sup_call_admit.h), reading the body, finding the
  * model (looking at the disk once more before saying 404), deadlines, tickets,
  * errors in the right shape, SSE with heartbeats and back-pressure, and the client
  * that leaves. An endpoint embeds struct sup_call as its first member and supplies
@@ -22,13 +22,16 @@
 
 #include "inferd.pb-c.h"
 #include "sup_api_frame.h"
+#include "sup_cost.h"
 #include "sup_fields.h"
 #include "sup_json.h"
 #include "sup_status.h"
 
 struct sup_call;
 struct sup_front;
+struct sup_grant;
 struct sup_req;
+struct sup_tenant;
 struct sup_ticket;
 
 enum sup_need {
@@ -67,6 +70,12 @@ struct sup_part {
     struct sup_call *call;
     struct sup_ticket *ticket; /* NULL when not running */
     uint32_t idx;
+
+    /* private to sup_call_admit.c */
+    struct sup_cost price;
+    uint64_t charged; /* of its tenant, 0 once settled */
+    uint64_t charged_unix_s;
+    uint64_t n_deltas;
 };
 
 struct sup_call {
@@ -85,11 +94,15 @@ struct sup_call {
     uint32_t token_dim;
     struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
+    const struct sup_grant *grant; /* of whoever asks */
     struct sup_part *parts;
     uint32_t n_parts, n_left;
     bool got_frame; /* a worker has answered something */
 
     /* private to sup_call.c */
+    struct sup_grant *grant_ref;
+    struct sup_tenant *tenant;
+    uint64_t charged; /* by all parts */
     struct sup_blk *mem;
     uint32_t depth;
     bool waiting, rescanned, streaming, paused, wrote, counted, timer_used;

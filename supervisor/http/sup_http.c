@@ -187,7 +187,8 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     while (routes[h->n_routes].path)
         h->n_routes++;
     h->stats = calloc(h->n_routes + 1, sizeof(*h->stats));
-    if (!h->stats) {
+    if (!h->stats || sup_grant_anonymous(&h->anonymous, err) != RC_OK) {
+        free(h->stats);
         free(h);
         return rc_fail(err, RC_NOMEM, "no memory for the table of routes");
     }
@@ -338,6 +339,7 @@ void sup_http_free(struct sup_http **hp)
     if (!h)
         return;
     assert(h->n_conns == 0 && h->n_handles == 0); /* stop first, then let the loop run out */
+    sup_grant_unref(&h->anonymous);
     free(h->stats);
     free(h);
     *hp = NULL;

@@ -19,6 +19,7 @@
 #include "rc.h"
 
 struct sup_conf;
+struct sup_grant;
 struct sup_http;
 struct sup_metrics;
 struct sup_req;
@@ -68,6 +69,8 @@ const char *sup_req_body(const struct sup_req *r, size_t *n_bytes);
  * digits, '-', '_', '.'). In every log line
  * and in the X-Request-Id answer header. */
 const char *sup_req_id(const struct sup_req *r);
+/* What its sender may do; never NULL. Lives as long as the request: sup_grant_ref keeps it. */
+struct sup_grant *sup_req_grant(const struct sup_req *r);
 uint64_t sup_req_start_us(const struct sup_req *r); /* CLOCK_MONOTONIC */
 /* Called once when the client leaves before the answer is complete; req dies
  * when it returns. Without one the request stays valid until it is answered, and

@@ -55,7 +55,8 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
     SUP_LOG(SUP_INFO, "http_request", SUP_S("id", id), SUP_S("method", r ? sup_req_method(r) : "-"),
             SUP_S("route", route < h->n_routes ? h->routes[route].route : "none"),
             SUP_I("status", status), SUP_F("ms", (double)(sup_now_us() - start) / 1000),
-            SUP_I("bytes", r ? r->n_sent : 0));
+            SUP_I("bytes", r ? r->n_sent : 0), SUP_S("tenant", r ? r->grant->tenant : NULL),
+            SUP_S("key_id", r && r->grant->key_id[0] ? r->grant->key_id : NULL));
 }
 
 /* Behind a whole answer, or one that nobody waits for. */
@@ -165,6 +166,7 @@ static void on_head(struct sup_conn *c)
     }
     sup_hp_head_take(&c->hp, &r->head);
     r->conn = c;
+    r->grant = sup_grant_ref(c->h->anonymous);
     r->route = c->h->n_routes;
     r->start_us = c->first_us;
     r->path = r->tail = r->query = "";

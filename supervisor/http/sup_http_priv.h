@@ -12,6 +12,7 @@
 #define INFERD_SUP_HTTP_PRIV_H
 
 #include "sup_conf.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_http_parse.h"
 #include "sup_log.h"
@@ -46,6 +47,7 @@ struct sup_http {
     struct sup_route_stat *stats; /* n_routes + 1; the last is "none" */
     struct sup_series *m_conns, *m_paused;
     void *user;
+    struct sup_grant *anonymous; /* of everyone */
     struct sup_hp_env env;
 
     uv_prepare_t turn_end;
@@ -113,6 +115,7 @@ struct sup_conn {
 
 struct sup_req {
     struct sup_conn *conn; /* NULL: client gone, answers are dropped */
+    struct sup_grant *grant;
     struct sup_head head;
     struct sup_body body;
     size_t route; /* index; n_routes = none */

@@ -55,6 +55,11 @@ const char *sup_req_id(const struct sup_req *r)
     return r->id;
 }
 
+struct sup_grant *sup_req_grant(const struct sup_req *r)
+{
+    return r->grant;
+}
+
 uint64_t sup_req_start_us(const struct sup_req *r)
 {
     return r->start_us;
@@ -77,6 +82,7 @@ void sup_req_free(struct sup_req **rp, struct sup_http *h)
     if (h)
         sup_body_free(&r->body, &h->env);
     sup_head_free(&r->head);
+    sup_grant_unref(&r->grant);
     free(r->extra);
     free(r);
     *rp = NULL;

@@ -21,8 +21,10 @@
 #include "sup_fleet.h"
 #include "sup_front.h"
 #include "sup_gen.h"
+#include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_metrics.h"
+#include "sup_quota.h"
 
 #define FAKE_CHECK(x)                                               \
     do {                                                            \
@@ -39,7 +41,7 @@ struct fake_kv {
 struct sup_req {
     const char *method, *path, *tail;
     const char *query_model;
-    struct fake_kv in[4], out[8];
+    struct fake_kv in[4], out[12];
     unsigned n_in, n_out;
     const char *body;
     size_t n_body;
@@ -58,7 +60,7 @@ struct sup_ticket {
     struct sup_task task;
     Ipc__Frame *frame;
     char *model;
-    bool dead, paused, cancelled;
+    bool dead, paused, cancelled, started;
 };
 
 struct sup_fleet {
@@ -133,7 +135,7 @@ void sup_req_on_abort(struct sup_req *r, void (*fn)(void *), void *user)
 }
 void sup_req_set_header(struct sup_req *r, const char *name, const char *value)
 {
-    FAKE_CHECK(!r->done && !r->streaming && r->n_out < 8);
+    FAKE_CHECK(!r->done && !r->streaming && r->n_out < 12);
     snprintf(r->out[r->n_out].name, sizeof(r->out[0].name), "%s", name);
     snprintf(r->out[r->n_out].value, sizeof(r->out[0].value), "%s", value);
     r->n_out++;
@@ -218,6 +220,11 @@ void sup_ticket_cancel(struct sup_ticket **t)
     fake_bury(*t);
     *t = NULL;
 }
+bool sup_ticket_started(const struct sup_ticket *t)
+{
+    FAKE_CHECK(!t->dead);
+    return t->started;
+}
 void sup_ticket_pause(struct sup_ticket *t, bool paused)
 {
     FAKE_CHECK(!t->dead);
@@ -295,8 +302,15 @@ static struct {
     struct sup_conf conf;
     struct sup_fleet fleet;
     struct sup_req req;
+    struct sup_grant *grant; /* of whoever asks next; a test sets its limits */
     Ipc__Loaded gemma, minilm, eg2, ranker, m3, gliner;
 } T;
+
+struct sup_grant *sup_req_grant(const struct sup_req *r)
+{
+    FAKE_CHECK(!r->done);
+    return T.grant;
+}
 
 static inline void fake_setup(void)
 {
@@ -306,6 +320,8 @@ static inline void fake_setup(void)
     T.front.conf = &T.conf;
     T.front.fleet = &T.fleet;
     T.front.metrics = sup_metrics_new();
+    T.front.quota = sup_quota_new(SUP_TENANTS_MAX);
+    FAKE_CHECK(sup_grant_anonymous(&T.grant, NULL) == RC_OK);
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
@@ -385,6 +401,9 @@ static inline void fake_teardown(void)
     FAKE_CHECK(uv_loop_close(&T.front.loop) == 0);
     fake_req_reset();
     sup_metrics_free(&T.front.metrics);
+    sup_quota_free(&T.front.quota);
+    FAKE_CHECK(T.grant->refs == 1);
+    sup_grant_unref(&T.grant);
 }
 
 static inline void fake_header(const char *name, const char *value)

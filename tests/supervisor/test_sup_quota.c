@@ -55,9 +55,12 @@ static void test_no_limits(void **state)
         assert_non_null(x);
         assert_true(sup_quota_charge(x, 1u << 30, 0, &now, &no));
     }
-    sup_quota_show(x, &now, &r, &t);
+    sup_quota_show(q, "a", &now, &r, &t);
     assert_true(r.limit == 0 && t.limit == 0);
     assert_string_equal(sup_tenant_label(x), "a");
+    assert_string_equal(sup_quota_label(q, "a"), "a");
+    sup_quota_show(q, "never heard of", &now, &r, &t);
+    assert_true(r.limit == 0 && t.limit == 0);
     assert_int_equal(sup_quota_tenants(q), 1);
 }
 
@@ -83,7 +86,7 @@ static void test_requests_a_minute(void **state)
     pass_ms(2);
     assert_non_null(t = enter("a", &l)); /* at the time that was told */
     assert_null(enter("a", &l));
-    sup_quota_show(t, &now, &r, &tok);
+    sup_quota_show(q, "a", &now, &r, &tok);
     assert_true(r.limit == 3 && r.left == 0);
     assert_true(r.reset_ms >= 59000 && r.reset_ms <= 60001);
     pass_ms(600000); /* more than a minute's worth is never there */
@@ -135,7 +138,7 @@ static void test_tokens_a_minute(void **state)
     assert_null(enter("a", &l)); /* before its body is read: not even one token is left */
     assert_int_equal(no.why, SUP_QUOTA_TOKENS);
     pass_ms(30001);
-    sup_quota_show(t, &now, &r, &tok);
+    sup_quota_show(q, "a", &now, &r, &tok);
     assert_true(tok.limit == 600 && tok.left == 300 && r.limit == 0);
     assert_true(tok.reset_ms >= 29999 && tok.reset_ms <= 30001);
     assert_true(sup_quota_charge(t, 300, 0, &now, &no));
@@ -173,17 +176,17 @@ static void test_the_guess_is_put_right(void **state)
 
     assert_true(sup_quota_charge(t, 500, 0, &now, &no));
     sup_quota_settle(t, 500, now.unix_s, 100, &now);
-    sup_quota_show(t, &now, &r, &tok);
+    sup_quota_show(q, "a", &now, &r, &tok);
     assert_int_equal(tok.left, 500);
     sup_quota_settle(t, 0, now.unix_s, 1100, &now); /* more than the bucket holds: a debt */
-    sup_quota_show(t, &now, &r, &tok);
+    sup_quota_show(q, "a", &now, &r, &tok);
     assert_int_equal(tok.left, 0);
     assert_null(enter("a", &l));
     assert_true(no.retry_ms >= 60100 && no.retry_ms <= 60101);
     pass_ms(60101);
     assert_non_null(enter("a", &l));
     sup_quota_settle(t, 5000, now.unix_s, 0, &now); /* never below nothing */
-    sup_quota_show(t, &now, &r, &tok);
+    sup_quota_show(q, "a", &now, &r, &tok);
     assert_int_equal(tok.left, 600);
 }
 
@@ -261,6 +264,7 @@ static void test_labels_are_bounded(void **state)
         snprintf(name, sizeof(name), "t%d", i);
         t = enter(name, &none);
         assert_string_equal(sup_tenant_label(t), i < SUP_TENANT_LABELS ? name : "other");
+        assert_string_equal(sup_quota_label(q, name), sup_tenant_label(t));
     }
 }
 
