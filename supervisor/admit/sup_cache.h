@@ -25,6 +25,10 @@ enum rc sup_cache_secret_new(struct sup_cache_secret *out, struct rc_err *err);
 void sup_cache_ns(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret *s,
                   const char *tenant, const char *key, size_t n_key);
 
+/* The tenant alone, over all its namespaces: whom a bound counts for. */
+void sup_cache_tenant(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret *s,
+                      const char *tenant);
+
 struct sup_cache_share {
     uint64_t cap_bytes; /* the worker's KV cache */
     uint64_t demand;    /* prompt tokens it was asked lately */

@@ -226,20 +226,31 @@ static void test_tokens_a_day(void **state)
 
 static void test_shares_reach_the_fleet_and_the_cache(void **state)
 {
-    uint8_t ns[2][SUP_CACHE_NS_BYTES];
+    uint8_t ns[2][SUP_CACHE_NS_BYTES], of[2][SUP_CACHE_NS_BYTES];
 
     T.conf.prompt_cache = true;
     for (int i = 0; i < 2; i++) {
         strcpy(T.grant->tenant, i ? "other" : "one");
         T.grant->weight = 7;
+        T.grant->cache_percent = 30;
         post(BODY);
         assert_string_equal(fake_ticket((unsigned)i)->task.tenant, T.grant->tenant);
         assert_int_equal(fake_ticket((unsigned)i)->task.weight, 7);
         assert_int_equal(fake_ticket((unsigned)i)->frame->generate->cache_ns.len, sizeof(ns[0]));
         memcpy(ns[i], fake_ticket((unsigned)i)->frame->generate->cache_ns.data, sizeof(ns[0]));
+        assert_int_equal(fake_ticket((unsigned)i)->frame->generate->cache_tenant.len,
+                         sizeof(of[0]));
+        memcpy(of[i], fake_ticket((unsigned)i)->frame->generate->cache_tenant.data, sizeof(of[0]));
+        assert_int_equal(fake_ticket((unsigned)i)->frame->generate->cache_percent, 30);
         leave();
     }
     assert_memory_not_equal(ns[0], ns[1], sizeof(ns[0]));
+    assert_memory_not_equal(of[0], of[1], sizeof(of[0]));
+    assert_memory_not_equal(of[0], ns[0], sizeof(of[0]));
+    /* a key of the client's divides what the tenant has, and its bound is for all of it */
+    post("{\"model\":\"gemma\",\"prompt\":\"a\",\"prompt_cache_key\":\"k\"}");
+    assert_memory_not_equal(ns[1], fake_ticket(2)->frame->generate->cache_ns.data, sizeof(ns[1]));
+    assert_memory_equal(of[1], fake_ticket(2)->frame->generate->cache_tenant.data, sizeof(of[1]));
 }
 
 /* One server-wide limit, before anything of a tenant is counted. */
