@@ -678,11 +678,18 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
                             "option 'host': value '%.80s': expected an IPv4 or IPv6 address, or "
                             "localhost (names are not looked up)",
                             c->host);
-    if (*c->host && !sup_conf_is_loopback(c->host) && !c->allow_insecure_public_bind)
+    if (strcmp(c->require_auth, "on") == 0 && !*c->vault_dir)
+        return rc_fail_what(err, RC_INVALID, "require_auth",
+                            "option 'require_auth': value 'on', but vault_dir is empty: no key "
+                            "would be known; make keys with 'inferd keys create' and name their "
+                            "folder in vault_dir");
+    if (*c->host && !sup_conf_is_loopback(c->host) && !c->allow_insecure_public_bind &&
+        !sup_conf_auth_required(c))
         return rc_fail_what(err, RC_INVALID, "host",
                             "option 'host': value '%.80s' can be reached from other machines and "
-                            "there is neither TLS nor a password here: listen on 127.0.0.1 and put "
-                            "a proxy in front, or say --allow-insecure-public-bind",
+                            "no API key is asked for: set vault_dir (see 'inferd keys --help'), or "
+                            "listen on 127.0.0.1 and put a proxy in front, or say "
+                            "--allow-insecure-public-bind; there is no TLS here in any case",
                             c->host);
     if (strlen(c->unix_socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
         return rc_fail_what(err, RC_INVALID, "unix_socket",
@@ -694,6 +701,13 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
         return rc_fail_what(err, RC_INVALID, "models_dir",
                             "option 'models_dir': value '': expected the path of a folder");
     return check_device(c, err);
+}
+
+bool sup_conf_auth_required(const struct sup_conf *c)
+{
+    if (strcmp(c->require_auth, "auto") == 0)
+        return *c->vault_dir != '\0';
+    return strcmp(c->require_auth, "on") == 0;
 }
 
 enum rc sup_conf_load(struct sup_conf *out, const char *config_path, char *const *envp, int argc,

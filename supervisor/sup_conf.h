@@ -23,11 +23,11 @@
  * repeat, environment splits at ','). For STR/LIST/BOOL min and max are unused. */
 #define SUP_OPTIONS(X)                                                                             \
     X(host, STR, "127.0.0.1", 0, 0, "listen", "address to listen on; empty = none, only "          \
-      "unix_socket; a public one also needs allow_insecure_public_bind")                                                                \
+      "unix_socket; a public one needs keys (vault_dir), or allow_insecure_public_bind")                                                                \
     X(port, U64, 8090, 0, 65535, "listen", "TCP port; 0 picks a free one and logs it")             \
     X(unix_socket, STR, "", 0, 0, "listen", "also listen on this Unix socket path")                \
     X(allow_insecure_public_bind, BOOL, false, 0, 0, "listen", "permit a host that is not "        \
-      "loopback (there is no TLS: put a proxy in front)")                                          \
+      "loopback though no API keys are asked for (there is no TLS either way: put a proxy in front)")                                          \
     X(allowed_origins, LIST, NULL, 0, 0, "listen", "web pages whose requests are taken, like "     \
       "https://chat.example.com; * = all; always taken: pages of this server's own address, and "  \
       "whatever is no browser")                                                                    \
@@ -103,6 +103,10 @@
     X(max_embed_inputs, U64, 2048, 1, 65536, "admission", "inputs of one embedding request")       \
     X(max_media_bytes, U64, 104857600, 0, 104857600, "admission", "bytes of all files inside one " \
       "request; 0 = no files are taken")                                                           \
+    X(vault_dir, STR, "", 0, 0, "safety", "folder of the API keys (inferd keys); empty = no keys are "\
+      "known")                          \
+    X(require_auth, ENUM, "auto", "auto|on|off", 0, "safety", "refuse requests without an API "    \
+      "key; auto = when vault_dir is set, off = a key is checked when one is sent")                \
     X(sandbox, ENUM, "strict", "strict|permissive|off", 0, "safety", "what to do when a sandbox "  \
       "layer cannot be had")                                                                       \
     X(worker, STR, "", 0, 0, "safety", "path of inferd-worker; default beside inferd")             \
@@ -154,6 +158,8 @@ void sup_conf_markdown(FILE *to);
 /* "port", "default|file|environment|flag" of one option. */
 const char *sup_conf_name(enum sup_option o);
 const char *sup_conf_origin(const struct sup_conf *c, enum sup_option o);
+/* Whether a request without an API key is refused. */
+bool sup_conf_auth_required(const struct sup_conf *c);
 /* True for 127.0.0.0/8, ::1, their mapped forms and "localhost". */
 bool sup_conf_is_loopback(const char *host);
 /* The effective configuration as JSON (for doctor and the start-up log). Caller

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "sup_api.h"
+#include "sup_auth.h"
+#include "sup_call_admit.h"
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front_sandbox.h"
@@ -24,6 +26,7 @@
 #include "sup_log.h"
 #include "sup_metrics.h"
 #include "sup_quota.h"
+#include "sup_role.h"
 
 #define LAG_EVERY_MS 250
 #define LAG_WINDOW 4      /* samples: "the last second" */
@@ -84,6 +87,7 @@ static void on_fleet_drained(void *user)
     struct front *f = user;
 
     SUP_LOG(SUP_INFO, "front_drained", SUP_B("clean", true));
+    sup_auth_stop(f->pub.auth);
     uv_close((uv_handle_t *)&f->lag, NULL);
     uv_close((uv_handle_t *)&f->grace, NULL);
 }
@@ -145,12 +149,17 @@ static void on_stop(void *user)
 static enum rc listen_and_lock(struct front *f, struct rc_err *err)
 {
     const struct sup_conf *c = f->pub.conf;
+    struct sup_http_keys keys = sup_auth_keys(f->pub.auth);
     enum rc rc;
 
     sup_api_init();
     if ((rc = sup_http_new(&f->pub.http, &f->pub.loop, c, f->pub.metrics, sup_api_routes, &f->pub,
-                           err)) != RC_OK ||
-        (rc = sup_http_start(f->pub.http, err)) != RC_OK ||
+                           err)) != RC_OK)
+        return rc;
+    keys.refuse = sup_api_refuse;
+    sup_http_keys(f->pub.http, &keys);
+    sup_http_early(f->pub.http, sup_admit_early);
+    if ((rc = sup_http_start(f->pub.http, err)) != RC_OK ||
         (rc = sup_front_sandbox(c->sandbox, err)) != RC_OK)
         return rc;
     SUP_LOG(SUP_INFO, "listening", SUP_S("host", c->host),
@@ -160,7 +169,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     return RC_OK;
 }
 
-static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
+static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_err *err)
 {
     const struct sup_conf *c = f->pub.conf;
     enum rc rc;
@@ -179,8 +188,10 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
     uv_timer_init(&f->pub.loop, &f->grace);
     f->lag.data = f->grace.data = f;
     if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
-        (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, ctl_fd, c, f->pub.metrics, on_stop, f,
-                            err)) != RC_OK ||
+        (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, fds->launcher, c, f->pub.metrics, on_stop,
+                            f, err)) != RC_OK ||
+        (rc = sup_auth_new(&f->pub.auth, &f->pub.loop, fds->peer[SUP_ROLE_VAULT], c, f->pub.metrics,
+                           on_stop, f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
     f->lag_due_ms = uv_hrtime() / 1000000;
@@ -189,20 +200,21 @@ static enum rc start(struct front *f, int ctl_fd, struct rc_err *err)
     return RC_OK;
 }
 
-int sup_front_main(const struct sup_conf *conf, int ctl_fd)
+int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
 {
     static struct front f; /* one per process; too large for a comfortable stack */
     struct rc_err err = RC_ERR_INIT;
 
     f.pub.conf = conf;
     f.statm_fd = -1;
-    if (start(&f, ctl_fd, &err) != RC_OK) {
+    if (start(&f, fds, &err) != RC_OK) {
         SUP_LOG(SUP_ERROR, "front_start_failed", SUP_S("what", err.what), SUP_S("error", err.msg));
         return 1; /* the process ends: nothing needs to be put back */
     }
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
     sup_http_free(&f.pub.http);
     sup_fleet_free(&f.pub.fleet);
+    sup_auth_free(&f.pub.auth);
     sup_metrics_free(&f.pub.metrics);
     sup_quota_free(&f.pub.quota);
     uv_loop_close(&f.pub.loop);

@@ -13,11 +13,13 @@
 
 #include "sup_cache.h"
 
+struct sup_auth;
 struct sup_conf;
 struct sup_fleet;
 struct sup_http;
 struct sup_metrics;
 struct sup_quota;
+struct sup_role_fds;
 
 struct sup_front {
     uv_loop_t loop;
@@ -25,6 +27,7 @@ struct sup_front {
     struct sup_metrics *metrics;
     struct sup_fleet *fleet;
     struct sup_http *http;
+    struct sup_auth *auth;
     bool draining;
     struct sup_cache_secret cache_secret;
     struct sup_quota *quota; /* of tenants */
@@ -32,7 +35,7 @@ struct sup_front {
     uint64_t held_bytes;     /* of their files and waiting bodies: sup_call_hold */
 };
 
-/* ctl_fd: the launcher's channel. Returns the process's exit status. */
-int sup_front_main(const struct sup_conf *conf, int ctl_fd);
+/* Returns the process's exit status. */
+int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds);
 
 #endif

@@ -32,10 +32,12 @@
 #define BE_CPU_SPLITS 32        /* cuts of a sequence, at most */
 #define BE_CPU_PARTS (1u << 20) /* bytes for sums of cuts that threads share */
 #define BE_CPU_LOCAL_KEYS 64    /* keys of local attention, at most */
-#define BE_CPU_PIECE 1024       /* values handed to act and softcap at once, at most: a value is
-                                   always at the same vector lane */
-#define BE_CPU_GRAIN 8192       /* values one thread should have before another is woken: about
-                                   2 us of work */
+#define BE_CPU_PIECE                                                      \
+    1024 /* values handed to act and softcap at once, at most: a value is \
+            always at the same vector lane */
+#define BE_CPU_GRAIN                                                     \
+    8192 /* values one thread should have before another is woken: about \
+            2 us of work */
 #define BE_CPU_ALIGN 64
 
 enum be_cpu_mem { BE_CPU_MEM_WEIGHT, BE_CPU_MEM_KV, BE_CPU_MEM_WORK, BE_CPU_MEM_KINDS };
@@ -136,7 +138,7 @@ struct be_cpu_rel {
     size_t ld;
     const int32_t *rel; /* of i - j + reach */
     uint32_t reach;
-    uint32_t longest; /* rows of the longest sequence */
+    uint32_t longest; /* rows of the longest sequence whose tables fit the scratch, or 0 */
     uint32_t n_cols;  /* runs of equal rel as far as that reaches */
     uint32_t rows;    /* of an item, at most */
     /* what the AVX2 kernel keeps from item to item of one head */
@@ -368,7 +370,8 @@ enum rc be_cpu_attention_local(struct be_ctx *, const struct be_attention_local_
 /* be_cpu_attn_rel.c */
 enum rc be_cpu_attention_rel(struct be_ctx *, const struct be_attention_rel_args *,
                              struct rc_err *);
-enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *, struct rc_err *); /* be_cpu_spans.c */
+enum rc be_cpu_spans(struct be_ctx *, const struct be_spans_args *,
+                     struct rc_err *); /* be_cpu_spans.c */
 /* Checks "tensor t holds n rows of n_cols" (n_cols 0 = any). */
 enum rc be_cpu_check(const struct be_tensor *t, const char *op, const char *what, uint32_t n,
                      uint32_t n_cols, struct rc_err *err);

@@ -7,8 +7,6 @@
 #include "be_cpu.h"
 #include "be_cpu_math_avx2.h"
 
-/* Constant bounds: only fully unrolled do the sums live in registers. */
-#define UNROLL _Pragma("GCC unroll 8")
 #define STRIP 16u /* keys of one score kernel */
 #define COLS 16u  /* of one value kernel */
 #define GROUP 6u  /* vectors of one kernel */

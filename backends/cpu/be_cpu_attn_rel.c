@@ -2,7 +2,8 @@
  *
  * Work is cut into items of (head, sequence, block of query rows), heads outermost: what a
  * thread lays out for a head serves all sequences. A query vector's result depends on its own
- * sequence only, so how items are cut is free to follow the shape of the call.
+ * sequence only, so how items are cut is free to follow the shape of the call; which kernel
+ * computes a sequence is not, and follows its own length (choose_longest).
  * Tests: tests/backends/test_be_cpu_attn_rel.c
  */
 #include <stdatomic.h>
@@ -85,9 +86,45 @@ static void items_taken(void *arg, unsigned thread, size_t i0, size_t i1)
     }
 }
 
+/* Columns of places that a sequence of n rows meets: runs of equal rel. */
+static uint32_t runs(const struct be_attention_rel_args *a, uint32_t n)
+{
+    const int32_t *mid = a->rel + a->reach;
+    uint32_t runs = 1;
+
+    for (int32_t x = 1; x < (int32_t)n; x++)
+        runs += (mid[x] != mid[x - 1]) + (mid[-x] != mid[1 - x]);
+    return runs;
+}
+
+/* The fast kernel's tables have to fit the scratch; a longer sequence goes to plain C, whose last
+ * bits differ. So the bound is the map's and the head's alone, with the fewest rows of an item:
+ * a sequence takes one way by itself and beside any other. */
+static void choose_longest(struct job *j, uint32_t longest)
+{
+    const struct be_attention_rel_args *a = j->a;
+    const int32_t *mid = a->rel + a->reach;
+    struct be_cpu_rel most = {.rows = MIN_ROWS, .n_cols = 1, .longest = 1};
+
+    while (most.longest <= longest &&
+           be_cpu_rel_floats(&most, a->head_dim) <= BE_CPU_SCRATCH / sizeof(float)) {
+        int32_t x = (int32_t)most.longest++;
+
+        if (most.longest <= longest)
+            most.n_cols += (mid[x] != mid[x - 1]) + (mid[-x] != mid[1 - x]);
+    }
+    for (uint32_t s = 0; s < a->n_seqs; s++) {
+        uint32_t n = seq_rows(j, s);
+
+        if (n < most.longest && n > j->rel.longest)
+            j->rel.longest = n;
+    }
+    j->rel.n_cols = runs(a, j->rel.longest);
+}
+
 /* Rows of an item: as many as the scratch holds, fewer where threads would stand idle, and even
  * shares of the longest sequence. */
-static void choose_rows(struct job *j)
+static void choose_rows(struct job *j, uint32_t longest)
 {
     uint32_t dim = j->a->head_dim, wide = (dim + 15) / 16 * 16, blocks;
     size_t vecs = (size_t)j->a->offsets[j->a->n_seqs] * j->a->n_heads;
@@ -99,8 +136,8 @@ static void choose_rows(struct job *j)
         r->rows /= 2;
     while (r->rows > 4 * MIN_ROWS && vecs / r->rows < 2 * (size_t)j->c->n_threads)
         r->rows /= 2;
-    blocks = (r->longest + r->rows - 1) / r->rows;
-    r->rows = (r->longest + blocks - 1) / blocks;
+    blocks = (longest + r->rows - 1) / r->rows;
+    r->rows = (longest + blocks - 1) / blocks;
 }
 
 static enum rc check_shapes(const struct be_attention_rel_args *a, struct rc_err *err)
@@ -149,20 +186,18 @@ static enum rc check_seqs(const struct be_attention_rel_args *a, uint32_t *longe
     return RC_OK;
 }
 
-/* Places as far as the longest sequence reaches, and the number of their runs. */
-static enum rc check_rel(const struct be_attention_rel_args *a, uint32_t longest, uint32_t *runs,
+/* Places as far as the longest sequence reaches. */
+static enum rc check_rel(const struct be_attention_rel_args *a, uint32_t longest,
                          struct rc_err *err)
 {
     uint32_t first = a->reach - (longest - 1), n = 2 * longest - 1;
 
-    *runs = 1;
     for (uint32_t i = 0; i < n; i++) {
-        const int32_t *at = &a->rel[first + i];
+        int32_t at = a->rel[first + i];
 
-        if (*at < 0 || (uint32_t)*at >= a->n_rel)
-            return rc_fail(err, RC_INVALID, "attention_rel: place %d of distance %lld, of %u", *at,
+        if (at < 0 || (uint32_t)at >= a->n_rel)
+            return rc_fail(err, RC_INVALID, "attention_rel: place %d of distance %lld, of %u", at,
                            (long long)first + i - a->reach, a->n_rel);
-        *runs += i > 0 && at[0] != at[-1];
     }
     return RC_OK;
 }
@@ -173,15 +208,15 @@ enum rc be_cpu_attention_rel(struct be_ctx *ctx, const struct be_attention_rel_a
     struct be_cpu_ctx *c = be_cpu(ctx);
     size_t cols = (size_t)a->n_heads * a->head_dim;
     struct job job = {.c = c, .a = a};
+    uint32_t longest;
     enum rc rc;
 
     c->ops++;
-    if ((rc = check_seqs(a, &job.rel.longest, err)) != RC_OK ||
-        (rc = check_shapes(a, err)) != RC_OK)
+    if ((rc = check_seqs(a, &longest, err)) != RC_OK || (rc = check_shapes(a, err)) != RC_OK)
         return rc;
-    if (job.rel.longest == 0)
+    if (longest == 0)
         return RC_OK;
-    if ((rc = check_rel(a, job.rel.longest, &job.rel.n_cols, err)) != RC_OK)
+    if ((rc = check_rel(a, longest, err)) != RC_OK)
         return rc;
     job.base = (struct be_cpu_attn){.q = a->q->data,
                                     .out = a->out->data,
@@ -199,7 +234,8 @@ enum rc be_cpu_attention_rel(struct be_ctx *ctx, const struct be_attention_rel_a
     job.rel.rel = a->rel;
     job.rel.reach = a->reach;
     job.rel.head = UINT32_MAX;
-    choose_rows(&job);
+    choose_longest(&job, longest);
+    choose_rows(&job, longest);
     for (uint32_t s = 0; s < a->n_seqs; s++)
         job.n_blocks += seq_blocks(&job, s);
     job.n_items = job.n_blocks * a->n_heads;

@@ -23,8 +23,6 @@
 
 #define MARGIN 16  /* entries of a map beyond the longest sequence, on both sides */
 #define P_COLS 96u /* columns that GROUP rows meet in a tile: 69, with the strips' ends */
-/* fewer steps of pointers beside the sums */
-#define UNROLL_4 _Pragma("GCC unroll 4")
 #define T_COLS(n) ((n) + 32u)
 
 static uint32_t up8(uint32_t n)
@@ -246,8 +244,8 @@ void be_cpu_attn_rel_tile_avx2(const struct be_cpu_attn *a, uint32_t t0, uint32_
 
 void be_cpu_attn_rel_avx2(const struct be_cpu_attn *a, void *scratch)
 {
-    if (a->head_dim % 8 != 0 ||
-        be_cpu_rel_floats(a->rel, a->head_dim) > BE_CPU_SCRATCH / sizeof(float)) {
+    if (a->head_dim % 8 != 0 || a->n_keys > a->rel->longest) {
+        a->rel->head = UINT32_MAX; /* plain C writes where the tables lay */
         be_cpu_ref_attn_rel(a, scratch);
         return;
     }

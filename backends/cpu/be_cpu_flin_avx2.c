@@ -13,11 +13,7 @@
 
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-/* Constant bounds: only fully unrolled do the sums live in registers. */
-#define UNROLL _Pragma("GCC unroll 8")
-/* 5 % of an encoder's products: fewer steps of pointers beside the sums. */
-#define UNROLL_4 _Pragma("GCC unroll 4")
+#include "be_cpu_inline.h"
 
 /* Columns kept in L1 while all rows of the call pass: 16 x 384 f32 = 24 KiB. */
 #define K_BLOCK 384u

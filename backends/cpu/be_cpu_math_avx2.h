@@ -15,8 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "be_cpu_inline.h"
+
 #define SET8 _mm256_set1_ps
-#define INLINE static inline __attribute__((always_inline))
 
 static inline __m256 exp8(__m256 x)
 {

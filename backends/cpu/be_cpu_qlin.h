@@ -15,10 +15,8 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "be_cpu_inline.h"
 #include "be_cpu_pack.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
 
 INLINE __m256i load(const void *p)
 {

@@ -24,14 +24,6 @@ INLINE void hinge(const float *a, const float *b, size_t n, float *h)
                                       _mm256_add_ps(load_n(a + c, n - c), load_n(b + c, n - c))));
 }
 
-INLINE float sum8(__m256 v)
-{
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
 /* sum[s][q] = h[s] . g[q] over n columns. */
 static void tile(const float (*h)[BLOCK], const float *const *g, size_t n, float sum[SPANS][VECS])
 {
@@ -54,7 +46,7 @@ static void tile(const float (*h)[BLOCK], const float *const *g, size_t n, float
     }
     for (int s = 0; s < SPANS; s++)
         for (int q = 0; q < VECS; q++)
-            sum[s][q] = sum8(acc[s][q]);
+            sum[s][q] = hsum8(acc[s][q]);
 }
 
 /* Spans of n_k lengths from k on that begin with word i. */

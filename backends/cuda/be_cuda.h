@@ -110,7 +110,7 @@ struct be_cuda_list {
     uint8_t *args;           /* [BE_CUDA_ARGS] */
     uint32_t n, args_used;
     uint64_t gen; /* number of this list, from 1 */
-    bool early;   /* a first part of the pass is under way */
+    bool early;   /* a first part of the pass was launched; until the next wait */
 };
 
 /* The sequences of an operation over the cache, as they lie in staging. */
@@ -170,6 +170,7 @@ struct be_cuda_freq {
 };
 #define BE_CUDA_FREQS 8
 
+/* Attention without a cache, with and without relative positions. */
 #define BE_CUDA_PACKED 8
 struct be_cuda_packed {
     enum be_kop op;
@@ -354,8 +355,8 @@ enum rc be_cuda_run(struct be_cuda_ctx *c, struct be_cuda_fn *f, const void *arg
                     struct rc_err *err);
 /* Takes the last n commands back. */
 void be_cuda_pop(struct be_cuda_ctx *c, uint32_t n);
-/* Makes room for n_cmds commands and stage_bytes of staging, launching what is pending if
- * need be. RC_INVALID when that could never fit. */
+/* Makes room for n_cmds commands and stage_bytes of staging, launching what is pending if need be,
+ * or because a first part of the pass is long enough. RC_INVALID when it could never fit. */
 enum rc be_cuda_room(struct be_cuda_ctx *c, uint32_t n_cmds, uint64_t stage_bytes, const char *op,
                      struct rc_err *err);
 /* Launches what is pending; does not wait. */

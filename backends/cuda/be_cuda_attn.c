@@ -1,4 +1,5 @@
-/* be_cuda_attn.c - attention over the paged cache, and inside packed sequences.
+/* be_cuda_attn.c - attention over the paged cache, and inside packed sequences, there
+ * also with relative positions.
  *
  * Sequences with few new rows (a decode step, a verified draft) go to the split
  * kernels: their keys are shared out over blocks and the parts merged. Longer chunks go

@@ -1,9 +1,10 @@
 /* be_cuda_cmd.c - the list of commands an operation becomes, and its launch.
  *
- * A command is a loaded function, its grid and a copy of its argument struct. The
- * list grows until a result is asked for (or it is full); then staging goes up in one
- * copy and the list is launched, as a graph when it is known. Walking the list allocates nothing.
- * Tests: tests/backends/test_be_cuda_cmd.c
+ * A command is a loaded function, its grid and a copy of its argument struct. The list grows until
+ * a result is asked for, it is full, or it holds the first EARLY_CMDS commands behind a result
+ * (once models are loaded: the device begins while the host writes the rest). Then staging goes up
+ * in one copy and the list is launched, as a graph when it is known. Walking the list allocates
+ * nothing. Tests: tests/backends/test_be_cuda_cmd.c
  */
 #include "be_cuda.h"
 

@@ -1,5 +1,5 @@
 /* be_cuda_rows.c - the operations that treat each row by itself: embed, norms, rope,
- * KV write, gather, softcap, pool.
+ * KV write, gather, softcap, scale, pool.
  *
  * Each checks what be_cpu checks, in the same words, puts its host arrays into
  * staging and appends one command. rope(q), rope(k) and kv_write in a row become one.

@@ -208,6 +208,7 @@ OP(unfold)
 OP(conv1d)
 OP(attention_local)
 OP(attention_rel)
+OP(spans)
 #undef OP
 
 static enum rc sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
@@ -259,6 +260,7 @@ const struct be_ops be_fail_ops = {
     .conv1d = conv1d,
     .attention_local = attention_local,
     .attention_rel = attention_rel,
+    .spans = spans,
     .sample = sample,
     .kstats = kstats,
 };

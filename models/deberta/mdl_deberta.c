@@ -28,10 +28,19 @@ struct deberta {
     int32_t *types; /* [rows of a pass], where sep >= 0 */
 };
 
-#define MAX_TOKENS \
-    4096 /* of an input, whatever the files say: place tables and scores grow with it */
+#define MAX_TOKENS 4096u /* of an input, whatever the files say: place tables grow with it */
+#define NO_LIMIT 1e9     /* a tokenizer without a bound says an integer of 31 digits */
 
 /* ------------------------------------------------------------------- opening */
+
+/* A bound of this build's that the files do not have is told with the model. */
+static void set_limit(struct mdl_info *i, uint32_t limit)
+{
+    if (limit > MAX_TOKENS)
+        snprintf(i->note, sizeof(i->note), "inputs of %u tokens are taken, the files allow %u",
+                 MAX_TOKENS, limit);
+    i->max_input_tokens = limit < MAX_TOKENS ? limit : MAX_TOKENS;
+}
 
 /* The longest input. Relative positions have no end, they are clamped: where the input has no
  * table of positions the tokenizer's own bound counts, and n_pos only where that says nothing. */
@@ -48,17 +57,16 @@ static enum rc read_limit(struct mdl *m, const struct mdl_deberta_info *i, int r
 
     if (rc != RC_OK && rc != RC_NOT_FOUND)
         return rc;
-    /* "no limit" is spelled as an integer of 31 digits */
     j = rc == RC_OK ? json_loadb(text, n, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
     free(text);
     if (rc == RC_OK && !j)
         return rc_fail_what(err, RC_FORMAT, file, "%s is not JSON", file);
     said = json_number_value(json_object_get(j, "model_max_length"));
-    if (said >= 2 && said <= MAX_TOKENS && (!i->bounded || said < limit))
+    if (said >= 2 && said < NO_LIMIT && (!i->bounded || said < limit))
         limit = (uint32_t)said;
     json_decref(j);
     m->info.train_ctx_tokens = i->n_pos;
-    m->info.max_input_tokens = limit < MAX_TOKENS ? limit : MAX_TOKENS;
+    set_limit(&m->info, limit);
     return RC_OK;
 }
 

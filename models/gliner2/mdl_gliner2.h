@@ -78,7 +78,6 @@ struct g2_query {
 enum rc g2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
 enum rc g2_plan(struct mdl *m, struct rc_err *err);
 enum rc g2_fit(struct mdl *m, struct rc_err *err);
-bool g2_shrink(struct mdl *m);
 void g2_free(struct mdl *m);
 enum rc g2_extract(struct mdl *m, uint32_t first, uint32_t n, const struct mdl_extract_in *in,
                    const struct mdl_extract_out *out, struct rc_err *err);

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LEAST_INPUT 1024u /* tokens: shrinking stops there */
-
 static enum rc linear(struct mdl *m, const char *stem, uint32_t rows, uint32_t cols,
                       struct be_weight **w, struct be_weight **b, struct rc_err *err)
 {
@@ -273,18 +271,6 @@ enum rc g2_fit(struct mdl *m, struct rc_err *err)
             return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
     return RC_OK;
-}
-
-/* Smaller passes first, then shorter inputs, where their length was not asked for. */
-bool g2_shrink(struct mdl *m)
-{
-    if (mdl_passes_shrink(m))
-        return true;
-    if (m->opts.ctx_tokens != 0 || m->info.max_input_tokens / 2 < LEAST_INPUT)
-        return false;
-    m->info.max_input_tokens /= 2;
-    m->opts.batch_tokens = m->info.max_input_tokens;
-    return true;
 }
 
 void g2_free(struct mdl *m)

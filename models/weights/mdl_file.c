@@ -25,6 +25,7 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
 #define TORCH_NAME "pytorch_model.bin"
+#define TORCH_INDEX_NAME "pytorch_model.bin.index.json"
 #define INDEX_MAX_BYTES (64u << 20)
 #define DIR_MAX_ENTRIES 4096
 
@@ -260,13 +261,13 @@ enum rc mdl_map_add(struct mdl_file *f, int fd, uint64_t size, const char *name,
     return RC_OK;
 }
 
-/* The one *.gguf of a directory. */
-static enum rc find_gguf(int root_fd, char *name, size_t cap, struct rc_err *err)
+/* The one *.gguf of a directory. RC_NOT_FOUND with *n_found 0: there is none. */
+static enum rc find_gguf(int root_fd, char *name, size_t cap, int *n_found, struct rc_err *err)
 {
     enum rc rc = RC_OK;
     struct dirent *e;
     DIR *dir = NULL;
-    int fd, n_found = 0, n_seen = 0;
+    int fd, n_seen = 0;
 
     fd = openat(root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || !(dir = fdopendir(fd))) {
@@ -279,16 +280,16 @@ static enum rc find_gguf(int root_fd, char *name, size_t cap, struct rc_err *err
         size_t n = strlen(e->d_name);
         if (n < 6 || strcmp(e->d_name + n - 5, ".gguf") != 0 || n >= cap)
             continue;
-        n_found++;
+        ++*n_found;
         memcpy(name, e->d_name, n + 1);
     }
-    if (n_found == 0)
+    if (*n_found == 0)
         rc = rc_fail(err, RC_NOT_FOUND,
                      "no weights: the directory has no " SINGLE_NAME ", no " INDEX_NAME
                      ", no *.gguf file and no " TORCH_NAME);
-    else if (n_found > 1)
+    else if (*n_found > 1)
         rc = rc_fail(err, RC_NOT_FOUND, "%d *.gguf files in the directory, expected exactly one",
-                     n_found);
+                     *n_found);
     closedir(dir);
     return rc;
 }
@@ -317,9 +318,32 @@ static enum rc open_gguf(struct mdl_file *f, int root_fd, const char *name, stru
     return mdl_gguf_read(f, 0, err);
 }
 
+/* Where there are no other weights; err says so already. A file that is there but cannot be read
+ * must not be called absent. */
+static enum rc open_torch(struct mdl_file *f, int root_fd, struct rc_err *err)
+{
+    struct rc_err e = RC_ERR_INIT;
+    uint64_t size = 0;
+    int fd = -1;
+    enum rc rc = map_side(f, root_fd, TORCH_NAME, &e);
+
+    if (rc == RC_OK)
+        return mdl_torch_read(f, 0, err);
+    if (rc == RC_NOT_FOUND && mdl_side_open(root_fd, TORCH_INDEX_NAME, &fd, &size, NULL) == RC_OK) {
+        close(fd);
+        rc = rc_fail_what(&e, RC_UNSUPPORTED, TORCH_INDEX_NAME,
+                          "the weights are a state dict in several files (" TORCH_INDEX_NAME
+                          "), which is not read: save the model as safetensors");
+    }
+    if (rc != RC_NOT_FOUND && err)
+        *err = e;
+    return rc;
+}
+
 static enum rc open_dir(struct mdl_file *f, int root_fd, struct rc_err *err)
 {
     char name[256], *json = NULL;
+    int n_found = 0;
     size_t n = 0;
     enum rc rc;
 
@@ -336,11 +360,9 @@ static enum rc open_dir(struct mdl_file *f, int root_fd, struct rc_err *err)
     }
     if (rc != RC_NOT_FOUND)
         return rc;
-    if ((rc = find_gguf(root_fd, name, sizeof(name), err)) == RC_OK)
+    if ((rc = find_gguf(root_fd, name, sizeof(name), &n_found, err)) == RC_OK)
         return open_gguf(f, root_fd, name, err);
-    if (rc == RC_NOT_FOUND && map_side(f, root_fd, TORCH_NAME, NULL) == RC_OK)
-        rc = mdl_torch_read(f, 0, err);
-    return rc;
+    return rc == RC_NOT_FOUND && n_found == 0 ? open_torch(f, root_fd, err) : rc;
 }
 
 enum rc mdl_file_open(struct mdl_file **out, int root_fd, struct rc_err *err)

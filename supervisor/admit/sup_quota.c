@@ -283,6 +283,18 @@ bool sup_quota_enter(struct sup_quota *q, const char *tenant, const struct sup_l
     return true;
 }
 
+bool sup_quota_may(struct sup_quota *q, const char *tenant, const struct sup_limits *limits,
+                   const struct sup_clock *now, struct sup_quota_no *no)
+{
+    struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+
+    if (!t)
+        return true;
+    turn_to(t, now);
+    t->limits = *limits;
+    return may_enter(t, now, no);
+}
+
 void sup_quota_leave(struct sup_quota *q, struct sup_tenant **tp)
 {
     struct sup_tenant *t = *tp;

@@ -66,6 +66,9 @@ uint32_t sup_quota_tenants(const struct sup_quota *q);
  * False: *no, and nothing was counted. */
 bool sup_quota_enter(struct sup_quota *q, const char *tenant, const struct sup_limits *limits,
                      const struct sup_clock *now, struct sup_tenant **out, struct sup_quota_no *no);
+/* The same question; nothing is counted, and no tenant made. */
+bool sup_quota_may(struct sup_quota *q, const char *tenant, const struct sup_limits *limits,
+                   const struct sup_clock *now, struct sup_quota_no *no);
 void sup_quota_leave(struct sup_quota *q, struct sup_tenant **t);
 
 /* Takes n tokens. already: what this request has taken before and would give back if it

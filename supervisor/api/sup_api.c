@@ -9,6 +9,7 @@
 
 #include "sup_endpoints.h"
 #include "sup_front.h"
+#include "sup_grant.h"
 
 void sup_api_init(void)
 {
@@ -42,41 +43,41 @@ CALL(load, sup_load_ops)
 CALL(unload, sup_unload_ops)
 
 const struct sup_route sup_api_routes[] = {
-    {"GET", "/healthz", sup_probe_health, "healthz"},
-    {"GET", "/readyz", sup_probe_ready, "readyz"},
-    {"GET", "/startupz", sup_probe_startup, "startupz"},
-    {"GET", "/metrics", sup_probe_metrics, "metrics"},
-    {"GET", "/ai/v1/metrics", sup_probe_metrics, "metrics"},
+    {"GET", "/healthz", sup_probe_health, "healthz", .open = true},
+    {"GET", "/readyz", sup_probe_ready, "readyz", .open = true},
+    {"GET", "/startupz", sup_probe_startup, "startupz", .open = true},
+    {"GET", "/metrics", sup_probe_metrics, "metrics", .scope = SUP_SCOPE_WATCH},
+    {"GET", "/ai/v1/metrics", sup_probe_metrics, "metrics", .scope = SUP_SCOPE_WATCH},
 
     {"GET", "/v1/models", sup_models_list, "models"},
     {"GET", "/v1/models/*", sup_models_get, "models"},
-    {"POST", "/v1/chat/completions", chat, "chat"},
-    {"POST", "/v1/responses", responses, "responses"},
-    {"POST", "/v1/completions", completions, "completions"},
-    {"POST", "/v1/embeddings", embed, "embed", true},
-    {"POST", "/v1/rerank", rerank_results, "rerank"},
-    {"POST", "/v2/rerank", rerank_results, "rerank"},
-    {"POST", "/rerank", rerank_tei, "rerank"},
+    {"POST", "/v1/chat/completions", chat, "chat", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/v1/responses", responses, "responses", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/v1/completions", completions, "completions", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/v1/embeddings", embed, "embed", .files = true, .scope = SUP_SCOPE_EMBED},
+    {"POST", "/v1/rerank", rerank_results, "rerank", .scope = SUP_SCOPE_RERANK},
+    {"POST", "/v2/rerank", rerank_results, "rerank", .scope = SUP_SCOPE_RERANK},
+    {"POST", "/rerank", rerank_tei, "rerank", .scope = SUP_SCOPE_RERANK},
 
     {"GET", "/ai/v1/models", sup_models_full, "models"},
     {"GET", "/ai/v1/models/*", sup_models_get, "models"},
-    {"POST", "/ai/v1/models/load", load, "load"},
-    {"POST", "/ai/v1/models/unload", unload, "unload"},
-    {"POST", "/ai/v1/chat/completions", chat, "chat"},
-    {"POST", "/ai/v1/generate", chat, "chat"},
-    {"POST", "/ai/v1/responses", responses, "responses"},
-    {"POST", "/ai/v1/completions", completions, "completions"},
-    {"POST", "/ai/v1/embed", embed, "embed", true},
-    {"POST", "/ai/v1/embeddings", embed, "embed", true},
-    {"POST", "/ai/v1/decisions", decisions, "decisions"},
-    {"POST", "/ai/v1/rerank", rerank, "rerank"},
-    {"POST", "/ai/v1/rerank_multimodal", rerank_multimodal, "rerank"},
-    {"POST", "/ai/v1/extract", extract, "extract"},
-    {"POST", "/ai/v1/recognize", recognize, "extract"},
-    {"POST", "/ai/v1/classify", classify, "extract"},
-    {"POST", "/ai/v1/chunk", chunk, "chunk"},
-    {"POST", "/ai/v1/tokenize", tokenize, "tokenize"},
-    {"POST", "/ai/v1/detokenize", detokenize, "detokenize"},
+    {"POST", "/ai/v1/models/load", load, "load", .admin = true},
+    {"POST", "/ai/v1/models/unload", unload, "unload", .admin = true},
+    {"POST", "/ai/v1/chat/completions", chat, "chat", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/ai/v1/generate", chat, "chat", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/ai/v1/responses", responses, "responses", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/ai/v1/completions", completions, "completions", .scope = SUP_SCOPE_GENERATE},
+    {"POST", "/ai/v1/embed", embed, "embed", .files = true, .scope = SUP_SCOPE_EMBED},
+    {"POST", "/ai/v1/embeddings", embed, "embed", .files = true, .scope = SUP_SCOPE_EMBED},
+    {"POST", "/ai/v1/decisions", decisions, "decisions", .scope = SUP_SCOPE_DECIDE},
+    {"POST", "/ai/v1/rerank", rerank, "rerank", .scope = SUP_SCOPE_RERANK},
+    {"POST", "/ai/v1/rerank_multimodal", rerank_multimodal, "rerank", .scope = SUP_SCOPE_RERANK},
+    {"POST", "/ai/v1/extract", extract, "extract", .scope = SUP_SCOPE_EXTRACT},
+    {"POST", "/ai/v1/recognize", recognize, "extract", .scope = SUP_SCOPE_EXTRACT},
+    {"POST", "/ai/v1/classify", classify, "extract", .scope = SUP_SCOPE_EXTRACT},
+    {"POST", "/ai/v1/chunk", chunk, "chunk", .scope = SUP_SCOPE_TOKENS},
+    {"POST", "/ai/v1/tokenize", tokenize, "tokenize", .scope = SUP_SCOPE_TOKENS},
+    {"POST", "/ai/v1/detokenize", detokenize, "detokenize", .scope = SUP_SCOPE_TOKENS},
     {"POST", "/ai/v1/echo", echo, "echo"},
     {0},
 };

@@ -14,6 +14,9 @@
 /* Once per process, before the sandbox closes: what the JSON library wants to open. */
 void sup_api_init(void);
 
+/* Member refuse of struct sup_http_keys; user: struct sup_front. */
+void sup_api_refuse(struct sup_req *req, void *user, enum sup_auth_is why);
+
 /* The route table ended by {0}; handlers expect a struct sup_front * as user. */
 extern const struct sup_route sup_api_routes[];
 

@@ -546,6 +546,7 @@ struct only {
     enum sup_need need;
     const char *id;
     unsigned n;
+    const struct sup_grant *grant;
     bool exact; /* those that were made for it, where others can do it too */
 };
 
@@ -553,7 +554,8 @@ static void count_able(void *user, const struct sup_model_view *v)
 {
     struct only *o = user;
 
-    if (!v->info || lacks(o->need, v->info) || (o->exact && !v->info->can_rerank))
+    if (!v->info || lacks(o->need, v->info) || !sup_grant_model(o->grant, v->id) ||
+        (o->exact && !v->info->can_rerank))
         return;
     o->id = v->id;
     o->n++;
@@ -561,7 +563,9 @@ static void count_able(void *user, const struct sup_model_view *v)
 
 const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f)
 {
-    struct only o = {.need = c->ops->need, .exact = c->ops->need == SUP_NEED_RERANK};
+    struct only o = {.need = c->ops->need,
+                     .grant = sup_req_grant(c->req),
+                     .exact = c->ops->need == SUP_NEED_RERANK};
     const char *id;
 
     sup_fleet_each(c->front->fleet, count_able, &o);
@@ -617,7 +621,7 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     }
     if (!(c->model_id = sup_call_strdup(c, none ? "" : m.id)))
         return sup_fail_no_memory(f);
-    if (!none && !can_do(c, m.info, f))
+    if (!none && (!sup_model_allowed(sup_req_grant(c->req), m.id, f) || !can_do(c, m.info, f)))
         return false;
     if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
         return false;
@@ -713,29 +717,6 @@ static bool prepare(struct sup_call *c, struct sup_fail *f)
     return go(c, f);
 }
 
-/* By the head alone: nothing of the body was looked at yet. */
-static bool admit(struct sup_front *front, const struct sup_grant *g, struct sup_tenant **tenant,
-                  struct sup_fail *f)
-{
-    const uint64_t max = front->conf->max_concurrent_requests;
-
-    /* a shutdown is the fleet's to refuse: between the false readiness and the drain
-     * requests are still served */
-    if (!max || front->active < max)
-        return sup_admit_begin(front, g, tenant, f);
-    sup_fail_set(f, SUP_E_OVERLOADED, "",
-                 "%u requests are in work, the limit is %llu: try again later", front->active,
-                 (unsigned long long)max);
-    sup_admit_busy(front, g);
-    return false;
-}
-
-static void refuse(struct sup_req *req, struct sup_front *front, const struct sup_fail *f)
-{
-    sup_admit_headers(front, sup_req_grant(req), req);
-    sup_reply_fail(req, sup_req_shape(req), f);
-}
-
 void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup_call_ops *ops)
 {
     struct sup_grant *grant = sup_req_grant(req);
@@ -743,15 +724,15 @@ void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup
     struct sup_call *c;
     struct sup_fail f;
 
-    if (!admit(front, grant, &tenant, &f)) {
-        refuse(req, front, &f);
+    if (!sup_admit_server(front, grant, &f) || !sup_admit_begin(front, grant, &tenant, &f)) {
+        sup_admit_refuse(front, req, &f);
         return;
     }
     c = calloc(1, ops->size);
     if (!c) {
         sup_admit_over(front, &tenant);
         sup_fail_no_memory(&f);
-        refuse(req, front, &f);
+        sup_admit_refuse(front, req, &f);
         return;
     }
     c->grant = c->grant_ref = sup_grant_ref(grant);

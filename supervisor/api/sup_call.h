@@ -143,6 +143,8 @@ void sup_call_end(struct sup_call *c);
 /* For answers without a call (lists, probes). */
 void sup_reply_json(struct sup_req *req, unsigned status, struct sup_json *json);
 void sup_reply_fail(struct sup_req *req, enum sup_shape shape, const struct sup_fail *f);
+/* false: *f, 403. */
+bool sup_model_allowed(const struct sup_grant *g, const char *model_id, struct sup_fail *f);
 enum sup_shape sup_req_shape(const struct sup_req *req);
 /* The only model that can do what is needed, for requests that name none; NULL: *f. Lives as
  * long as the call. */

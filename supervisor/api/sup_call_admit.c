@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "sup_call.h"
+#include "sup_conf.h"
 #include "sup_front.h"
 #include "sup_grant.h"
 #include "sup_http.h"
@@ -35,11 +36,6 @@ static void count_refusal(struct sup_front *front, const char *label, const char
 {
     sup_series_add(sup_series(front->metrics, SUP_M_TENANT_REFUSED, label, NULL), 1);
     sup_series_add(sup_series(front->metrics, SUP_M_ADMISSION_REFUSED, reason, NULL), 1);
-}
-
-void sup_admit_busy(struct sup_front *front, const struct sup_grant *g)
-{
-    count_refusal(front, sup_quota_label(front->quota, g->tenant), "server");
 }
 
 void sup_admit_refused(struct sup_call *c, const char *reason)
@@ -87,11 +83,62 @@ static void say(const struct sup_quota_no *no, const char *tenant, struct sup_fa
         f->retry_ms = no->retry_ms < UINT32_MAX ? (uint32_t)no->retry_ms : UINT32_MAX;
 }
 
+bool sup_admit_server(struct sup_front *front, const struct sup_grant *g, struct sup_fail *f)
+{
+    const uint64_t max = front->conf->max_concurrent_requests;
+
+    /* a shutdown is the fleet's to refuse: between the false readiness and the drain
+     * requests are still served */
+    if (!max || front->active < max)
+        return true;
+    sup_fail_set(f, SUP_E_OVERLOADED, "",
+                 "%u requests are in work, the limit is %llu: try again later", front->active,
+                 (unsigned long long)max);
+    count_refusal(front, sup_quota_label(front->quota, g->tenant), "server");
+    return false;
+}
+
+static struct sup_limits limits_of(const struct sup_grant *g)
+{
+    return (struct sup_limits){g->requests_per_minute, g->tokens_per_minute, g->concurrency,
+                               g->tokens_per_day};
+}
+
+static bool tenant_may(struct sup_front *front, const struct sup_grant *g, struct sup_fail *f)
+{
+    const struct sup_limits l = limits_of(g);
+    const struct sup_clock now = clock_now();
+    struct sup_quota_no no;
+
+    if (sup_quota_may(front->quota, g->tenant, &l, &now, &no))
+        return true;
+    say(&no, g->tenant, f);
+    count_refusal(front, sup_quota_label(front->quota, g->tenant), sup_quota_word(no.why));
+    return false;
+}
+
+bool sup_admit_early(struct sup_req *req, void *user)
+{
+    struct sup_front *front = user;
+    const struct sup_grant *g = sup_req_grant(req);
+    struct sup_fail f;
+
+    if (sup_admit_server(front, g, &f) && tenant_may(front, g, &f))
+        return true;
+    sup_admit_refuse(front, req, &f);
+    return false;
+}
+
+void sup_admit_refuse(struct sup_front *front, struct sup_req *req, const struct sup_fail *f)
+{
+    sup_admit_headers(front, sup_req_grant(req), req);
+    sup_reply_fail(req, sup_req_shape(req), f);
+}
+
 bool sup_admit_begin(struct sup_front *front, const struct sup_grant *g, struct sup_tenant **out,
                      struct sup_fail *f)
 {
-    const struct sup_limits l = {g->requests_per_minute, g->tokens_per_minute, g->concurrency,
-                                 g->tokens_per_day};
+    const struct sup_limits l = limits_of(g);
     const struct sup_clock now = clock_now();
     struct sup_quota_no no;
     const char *label = sup_quota_label(front->quota, g->tenant);

@@ -20,10 +20,17 @@ struct sup_part;
 struct sup_req;
 struct sup_tenant;
 
+/* The server's own limit; false: *f. */
+bool sup_admit_server(struct sup_front *front, const struct sup_grant *g, struct sup_fail *f);
+/* By the head alone, before a large body is received; false: req was answered. For
+ * sup_http_early; user: the front. */
+bool sup_admit_early(struct sup_req *req, void *user);
 /* Counts the request, or says in *f why not. *out until sup_admit_over. */
 bool sup_admit_begin(struct sup_front *front, const struct sup_grant *g, struct sup_tenant **out,
                      struct sup_fail *f);
 void sup_admit_over(struct sup_front *front, struct sup_tenant **t);
+/* Answers req with a refusal. */
+void sup_admit_refuse(struct sup_front *front, struct sup_req *req, const struct sup_fail *f);
 /* x-ratelimit-* as OpenAI's clients read them, where the tenant has such limits. */
 void sup_admit_headers(struct sup_front *front, const struct sup_grant *g, struct sup_req *req);
 
@@ -33,8 +40,6 @@ bool sup_admit_charge(struct sup_part *p, const Ipc__Frame *task, struct sup_fai
 void sup_admit_frame(struct sup_part *p, const Ipc__Frame *answer);
 /* It is over; ok: with an answer. started: a worker had it. Again: no matter. */
 void sup_admit_end(struct sup_part *p, bool ok, bool started);
-/* The server as a whole has no room. */
-void sup_admit_busy(struct sup_front *front, const struct sup_grant *g);
 /* The model's queue refused it. */
 void sup_admit_refused(struct sup_call *c, const char *reason);
 

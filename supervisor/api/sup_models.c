@@ -12,8 +12,10 @@
 #include <string.h>
 
 #include "sup_conf.h"
+#include "sup_auth.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
+#include "sup_grant.h"
 
 /* ----------------------------------------------------------------------- lists */
 
@@ -152,6 +154,8 @@ static void add_model(void *user, const struct sup_model_view *v)
 {
     struct listing *l = user;
 
+    if (!sup_grant_model(sup_req_grant(l->req), v->id))
+        return;
     if (!l->first)
         sup_json_put(&l->out, ",", 1);
     l->first = false;
@@ -162,7 +166,7 @@ static void add_entry(void *user, const struct sup_model_view *v)
 {
     struct listing *l = user;
 
-    if (!v->info || !l->pick(v->info))
+    if (!v->info || !l->pick(v->info) || !sup_grant_model(sup_req_grant(l->req), v->id))
         return;
     if (!l->first)
         sup_json_put(&l->out, ",", 1);
@@ -220,6 +224,10 @@ static void reply_one(struct listing *l)
     struct sup_fail f;
 
     if (sup_model_name_ok(l->id, strlen(l->id)) && sup_fleet_find(l->front->fleet, l->id, &v)) {
+        if (!sup_model_allowed(sup_req_grant(l->req), v.id, &f)) {
+            sup_reply_fail(l->req, sup_req_shape(l->req), &f);
+            return;
+        }
         model_json(&v, &l->out);
         sup_reply_json(l->req, 200, &l->out);
         return;
@@ -303,7 +311,24 @@ static void on_done(void *user, const struct rc_err *err)
     sup_call_awaited(user, err, reply_state);
 }
 
-static bool start_with(struct sup_call *c, struct sup_fail *f,
+/* For the audit log: who asked, and for which model. */
+static void note_act(struct sup_call *c, const char *act)
+{
+    const struct sup_grant *g = sup_req_grant(c->req);
+    struct sup_json o = {0};
+
+    sup_json_str(&o, "{\"model\":");
+    sup_json_quoted(&o, c->model_id);
+    sup_json_str(&o, ",\"tenant\":");
+    sup_json_quoted(&o, g->tenant);
+    sup_json_str(&o, ",\"request_id\":");
+    sup_json_quoted(&o, sup_req_id(c->req));
+    sup_json_put(&o, "}", 2); /* with its NUL */
+    sup_auth_audit(c->front->auth, act, g->key_id, o.failed ? "{}" : o.p);
+    sup_json_deinit(&o);
+}
+
+static bool start_with(struct sup_call *c, const char *act, struct sup_fail *f,
                        enum rc (*ask)(struct sup_fleet *, const char *,
                                       void (*)(void *, const struct rc_err *), void *,
                                       struct rc_err *))
@@ -311,6 +336,7 @@ static bool start_with(struct sup_call *c, struct sup_fail *f,
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
 
+    note_act(c, act);
     sup_call_await(c);
     if ((rc = ask(c->front->fleet, c->model_id, on_done, c, &err)) == RC_OK)
         return true;
@@ -322,12 +348,12 @@ static bool start_with(struct sup_call *c, struct sup_fail *f,
 
 static bool load_start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
 {
-    return start_with(c, f, sup_fleet_load);
+    return start_with(c, "model.load", f, sup_fleet_load);
 }
 
 static bool unload_start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
 {
-    return start_with(c, f, sup_fleet_unload);
+    return start_with(c, "model.unload", f, sup_fleet_unload);
 }
 
 static void no_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "sup_conf.h"
+#include "sup_auth.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
 #include "sup_metrics.h"
@@ -45,6 +46,10 @@ void sup_probe_ready(struct sup_req *req, void *user)
     struct counts n = {0};
     struct sup_json o = {0};
 
+    if (ready && !sup_auth_ready(front->auth)) {
+        ready = false;
+        why = "the keys are not read yet";
+    }
     sup_fleet_each(front->fleet, count, &n);
     sup_json_fmt(&o, "{\"status\":\"%s\"", ready ? "ready" : "not_ready");
     if (!ready) {

@@ -22,6 +22,8 @@ struct sup_json;
     X(INVALID_MODEL, "INVALID_MODEL", 400, "invalid_request_error", "", 0)                        \
     X(UNSUPPORTED_FEATURE, "UNSUPPORTED_FEATURE", 400, "invalid_request_error", "", 0)            \
     X(MODEL_NOT_SUPPORTED, "MODEL_NOT_SUPPORTED", 400, "invalid_request_error", "", 0)            \
+    X(UNAUTHENTICATED, "UNAUTHENTICATED", 401, "authentication_error", "", 0)                     \
+    X(FORBIDDEN, "FORBIDDEN", 403, "permission_error", "", 0)                                     \
     X(MODEL_NOT_FOUND, "MODEL_NOT_FOUND", 404, "invalid_request_error", "", 0)                    \
     X(CONTENT_NOT_ALLOWED, "CONTENT_NOT_ALLOWED", 403, "invalid_request_error", "", 0)            \
     X(CONFLICT, "CONFLICT", 409, "conflict_error", "", 0)                                         \

@@ -179,6 +179,10 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
 
     if (!h)
         return rc_fail(err, RC_NOMEM, "no memory for the HTTP server");
+    if (sup_grant_anonymous(&h->anonymous, err) != RC_OK) {
+        free(h);
+        return RC_NOMEM;
+    }
     h->loop = loop;
     h->conf = conf;
     h->metrics = metrics;
@@ -187,8 +191,8 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     while (routes[h->n_routes].path)
         h->n_routes++;
     h->stats = calloc(h->n_routes + 1, sizeof(*h->stats));
-    if (!h->stats || sup_grant_anonymous(&h->anonymous, err) != RC_OK) {
-        free(h->stats);
+    if (!h->stats) {
+        sup_grant_unref(&h->anonymous);
         free(h);
         return rc_fail(err, RC_NOMEM, "no memory for the table of routes");
     }
@@ -208,6 +212,11 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
     sup_date(h); /* libc reads /etc/localtime once, while it still may */
     *out = h;
     return RC_OK;
+}
+
+void sup_http_keys(struct sup_http *h, const struct sup_http_keys *keys)
+{
+    h->keys = *keys;
 }
 
 /* Hands a listening descriptor to the loop. */
@@ -263,6 +272,11 @@ enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
     if (rc != RC_OK)
         sup_http_stop(h);
     return rc;
+}
+
+void sup_http_early(struct sup_http *h, bool (*may)(struct sup_req *r, void *user))
+{
+    h->early = may;
 }
 
 unsigned sup_http_port(const struct sup_http *h)

@@ -23,6 +23,7 @@ struct sup_grant;
 struct sup_http;
 struct sup_metrics;
 struct sup_req;
+struct sup_trace;
 
 typedef void (*sup_handler)(struct sup_req *req, void *user);
 
@@ -33,7 +34,41 @@ struct sup_route {
     const char *path;
     sup_handler fn;
     const char *route;
-    bool files; /* a body may hold max_media_bytes of files besides its max_body_bytes */
+    bool files;     /* a body may hold max_media_bytes of files besides its max_body_bytes */
+    uint32_t scope; /* bit of enum sup_scope that its sender's grant must have; 0 = none */
+    bool admin;     /* its sender must be an administrator */
+    bool open;      /* answered without a key */
+};
+
+/* Whether a request's sender is known. X(id, label of the metric) */
+#define SUP_AUTHS(X)                                         \
+    X(OK, "ok")                                              \
+    X(NO_KEY, "no_key")   /* and one is asked for */         \
+    X(BAD_KEY, "bad_key") /* unknown, or revoked */          \
+    X(EXPIRED, "expired")                                    \
+    X(SCOPE, "scope") /* known, but may not do this */       \
+    X(BUSY, "busy")   /* whoever knows the keys is silent */ \
+    X(ASKED, "asked") /* the answer comes later */
+
+enum sup_auth_is {
+#define X(id, label) SUP_AUTH_##id,
+    SUP_AUTHS(X)
+#undef X
+        SUP_AUTH_COUNT
+};
+
+/* Who knows the keys (supervisor/admit/sup_auth.c). Asked when a request's head is whole
+ * and before its body is read. */
+struct sup_http_keys {
+    /* key: n bytes as the client sent them, 0 = none; wiped when this returns. OK: *grant is
+     * set, one reference is the caller's. ASKED: sup_req_known comes later, never inside. */
+    enum sup_auth_is (*ask)(void *user, struct sup_req *r, const char *key, size_t n,
+                            struct sup_grant **grant);
+    /* The client of an ASKED request left. */
+    void (*forget)(void *user, struct sup_req *r);
+    /* Answers r at once with why it is refused (sup_reply). user: as handlers get it. */
+    void (*refuse)(struct sup_req *r, void *user, enum sup_auth_is why);
+    void *user;
 };
 
 /* routes: array ended by {0}; borrowed. Listeners open in _start. */
@@ -41,6 +76,11 @@ enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_co
                      struct sup_metrics *metrics, const struct sup_route *routes, void *user,
                      struct rc_err *err);
 enum rc sup_http_start(struct sup_http *h, struct rc_err *err);
+/* Before _start. Without it nobody needs a key and each request has the anonymous grant. */
+void sup_http_keys(struct sup_http *h, const struct sup_http_keys *keys);
+/* Before _start: asked of a request with a large or unsized body when its sender is known and
+ * before the body is read. false: it was answered (sup_reply), and the connection ends. */
+void sup_http_early(struct sup_http *h, bool (*may)(struct sup_req *r, void *user));
 /* Bound TCP port (useful with port 0). */
 unsigned sup_http_port(const struct sup_http *h);
 /* Stops accepting, closes idle connections; running answers go on and their
@@ -69,9 +109,16 @@ const char *sup_req_body(const struct sup_req *r, size_t *n_bytes);
  * digits, '-', '_', '.'). In every log line
  * and in the X-Request-Id answer header. */
 const char *sup_req_id(const struct sup_req *r);
-/* What its sender may do; never NULL. Lives as long as the request: sup_grant_ref keeps it. */
+/* What the sender may do; never NULL, lives as long as the request (sup_grant_ref keeps it
+ * longer). The anonymous one where no key is asked for. */
 struct sup_grant *sup_req_grant(const struct sup_req *r);
+/* For whoever knows the keys: the answer to an ASKED request. grant: with OK only, one
+ * reference moves in. */
+void sup_req_known(struct sup_req *r, enum sup_auth_is verdict, struct sup_grant *grant);
 uint64_t sup_req_start_us(const struct sup_req *r); /* CLOCK_MONOTONIC */
+/* The trace it is part of (sup_trace.h), or NULL; the well-formed tracestate, or "". */
+const struct sup_trace *sup_req_trace(const struct sup_req *r);
+const char *sup_req_tracestate(const struct sup_req *r);
 /* Called once when the client leaves before the answer is complete; req dies
  * when it returns. Without one the request stays valid until it is answered, and
  * the answer goes nowhere. */

@@ -14,6 +14,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,6 @@
 #include <unistd.h>
 
 #include "sup_http_priv.h"
-
-#define DRAIN_BODY_BYTES 65536 /* body of an unroutable request worth reading */
 
 static void resume(struct sup_conn *c);
 
@@ -36,7 +35,7 @@ void sup_conn_dirty(struct sup_conn *c)
     c->h->dirty_tail = &c->dirty_next;
 }
 
-static void enter(struct sup_conn *c, enum sup_phase phase)
+void sup_conn_enter(struct sup_conn *c, enum sup_phase phase)
 {
     c->phase = (uint8_t)phase;
     c->since_ms = uv_now(c->h->loop);
@@ -48,21 +47,38 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
     struct sup_http *h = c->h;
     size_t route = r ? r->route : h->n_routes;
     uint64_t start = r ? r->start_us : c->first_us;
+    char trace_id[33], span_id[17];
 
     sup_http_count(h, route, status, start);
     if (!h->conf->access_log)
         return;
-    SUP_LOG(SUP_INFO, "http_request", SUP_S("id", id), SUP_S("method", r ? sup_req_method(r) : "-"),
-            SUP_S("route", route < h->n_routes ? h->routes[route].route : "none"),
-            SUP_I("status", status), SUP_F("ms", (double)(sup_now_us() - start) / 1000),
-            SUP_I("bytes", r ? r->n_sent : 0), SUP_S("tenant", r ? r->grant->tenant : NULL),
-            SUP_S("key_id", r && r->grant->key_id[0] ? r->grant->key_id : NULL));
+    const struct sup_kv kv[] = {
+        SUP_S("id", id),
+        SUP_S("method", r ? sup_req_method(r) : "-"),
+        SUP_S("route", route < h->n_routes ? h->routes[route].route : "none"),
+        SUP_I("status", status),
+        SUP_F("ms", (double)(sup_now_us() - start) / 1000),
+        SUP_I("bytes", r ? r->n_sent : 0),
+        SUP_S("tenant", r && r->grant ? r->grant->tenant : NULL),
+        SUP_S("key_id", r && r->grant && r->grant->key_id[0] ? r->grant->key_id : NULL),
+        SUP_S("trace_id", trace_id),
+        SUP_S("span_id", span_id),
+    };
+    size_t n = sizeof(kv) / sizeof(kv[0]);
+
+    if (r && sup_trace_is(&r->trace)) {
+        sup_trace_hex(r->trace.trace_id, sizeof(r->trace.trace_id), trace_id);
+        sup_trace_hex(r->trace.span_id, sizeof(r->trace.span_id), span_id);
+    } else {
+        n -= 2;
+    }
+    sup_log_kv(SUP_INFO, "http_request", kv, n);
 }
 
 /* Behind a whole answer, or one that nobody waits for. */
 static void next_request(struct sup_conn *c)
 {
-    enter(c, SUP_P_IDLE);
+    sup_conn_enter(c, SUP_P_IDLE);
     c->served = true;
     if (c->h->draining)
         c->close_after = true;
@@ -154,11 +170,29 @@ static bool id_sane(const char *s)
     return true;
 }
 
+/* The sender is known, or will be told that there is nothing here. */
+static void body_begins(struct sup_conn *c)
+{
+    struct sup_req *r = c->req;
+    bool has_body = r->head.chunked || r->head.content_length > 0;
+
+    sup_conn_enter(c, SUP_P_BODY);
+    if (r->head.expect == SUP_EXPECT_UNKNOWN) {
+        sup_conn_fault(c, SUP_F_EXPECT, true);
+    } else if (r->fault && has_body &&
+               (r->head.chunked || r->head.expect ||
+                r->head.content_length > SUP_DRAIN_BODY_BYTES)) {
+        sup_conn_fault(c, r->fault, true);
+    } else if (r->head.expect && has_body) {
+        sup_out_add(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        sup_conn_dirty(c);
+    }
+}
+
 static void on_head(struct sup_conn *c)
 {
     struct sup_req *r = calloc(1, sizeof(*r));
     const char *id, *origin;
-    bool has_body;
 
     if (!r) {
         sup_conn_fault(c, SUP_F_NOMEM, true);
@@ -166,7 +200,6 @@ static void on_head(struct sup_conn *c)
     }
     sup_hp_head_take(&c->hp, &r->head);
     r->conn = c;
-    r->grant = sup_grant_ref(c->h->anonymous);
     r->route = c->h->n_routes;
     r->start_us = c->first_us;
     r->path = r->tail = r->query = "";
@@ -176,7 +209,8 @@ static void on_head(struct sup_conn *c)
         memcpy(r->id, id, strlen(id) + 1);
     else
         sup_id_new(c->h, r->id);
-    enter(c, SUP_P_BODY);
+    sup_req_trace_read(c->h, r);
+    sup_conn_enter(c, SUP_P_BODY);
     if (!sup_target_parse(r)) {
         sup_conn_fault(c, SUP_F_TARGET, true);
         return;
@@ -193,15 +227,14 @@ static void on_head(struct sup_conn *c)
         r->fault = SUP_F_ORIGIN;
         r->is_options = false;
     }
-    has_body = r->head.chunked || r->head.content_length > 0;
-    if (r->head.expect == SUP_EXPECT_UNKNOWN) {
-        sup_conn_fault(c, SUP_F_EXPECT, true);
-    } else if (r->fault && has_body &&
-               (r->head.chunked || r->head.expect || r->head.content_length > DRAIN_BODY_BYTES)) {
-        sup_conn_fault(c, r->fault, true);
-    } else if (r->head.expect && has_body) {
-        sup_out_add(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-        sup_conn_dirty(c);
+    if (r->fault || r->is_options) {
+        body_begins(c); /* of no interest to anyone: nobody is asked who sent it */
+    } else if (!sup_auth_ask(c)) {
+        sup_conn_enter(c, SUP_P_AUTH);
+        uv_read_stop(&c->u.stream);
+        c->reading = false;
+    } else if (sup_auth_judge(c)) {
+        body_begins(c);
     }
 }
 
@@ -225,7 +258,7 @@ static void on_request(struct sup_conn *c)
         sup_conn_answered(c, 204);
         return;
     }
-    enter(c, SUP_P_WORK);
+    sup_conn_enter(c, SUP_P_WORK);
     h->routes[r->route].fn(r, h->user);
     if (c->phase != SUP_P_WORK) /* answered, or stopped */
         return;
@@ -236,20 +269,20 @@ static void on_request(struct sup_conn *c)
 
 static bool may_parse(const struct sup_conn *c)
 {
-    return c->phase < SUP_P_WORK && !c->cut && (!c->close_after || c->phase != SUP_P_IDLE) &&
-           sup_out_pending(c) < SUP_OUT_SOON_BYTES;
+    return c->phase < SUP_P_WORK && c->phase != SUP_P_AUTH && !c->cut &&
+           (!c->close_after || c->phase != SUP_P_IDLE) && sup_out_pending(c) < SUP_OUT_SOON_BYTES;
 }
 
 /* Returns how many bytes were used; the rest waits for the request in work. */
 static size_t parse(struct sup_conn *c, const char *data, size_t n)
 {
     size_t i = 0, k;
-    bool again = false;
+    bool again = c->phase == SUP_P_BODY; /* without a body it is whole already */
 
     while (may_parse(c) && (i < n || again)) {
         if (c->phase == SUP_P_IDLE) {
             c->first_us = sup_now_us();
-            enter(c, SUP_P_HEAD);
+            sup_conn_enter(c, SUP_P_HEAD);
         }
         again = false;
         switch (sup_hp_feed(&c->hp, data + i, n - i, &k)) {
@@ -257,7 +290,7 @@ static size_t parse(struct sup_conn *c, const char *data, size_t n)
             break;
         case SUP_HP_HEAD:
             on_head(c);
-            again = true; /* without a body it is whole already */
+            again = c->phase == SUP_P_BODY;
             break;
         case SUP_HP_DONE:
             on_request(c);
@@ -281,18 +314,32 @@ static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
     *buf = uv_buf_init(c->h->rbuf, c->phase == SUP_P_WORK ? SUP_AHEAD_BYTES : SUP_READ_BYTES);
 }
 
+/* Bytes of a head may be a key: none is left behind in memory that is given back. */
+static void ahead_free(struct sup_conn *c)
+{
+    if (c->ahead)
+        sodium_memzero(c->ahead, c->n_ahead);
+    free(c->ahead);
+    c->ahead = NULL;
+    c->n_ahead = 0;
+}
+
 static void stash(struct sup_conn *c, const char *data, size_t n)
 {
-    char *q = realloc(c->ahead, c->n_ahead + n);
+    size_t had = c->n_ahead;
+    char *q = malloc(had + n);
 
     if (!q) {
         c->cut = true;
         sup_conn_dirty(c);
         return;
     }
-    memcpy(q + c->n_ahead, data, n);
+    if (had)
+        memcpy(q, c->ahead, had);
+    memcpy(q + had, data, n);
+    ahead_free(c);
     c->ahead = q;
-    c->n_ahead += (uint32_t)n;
+    c->n_ahead = (uint32_t)(had + n);
     if (c->n_ahead >= SUP_AHEAD_BYTES && c->reading) {
         uv_read_stop(&c->u.stream);
         c->reading = false;
@@ -309,10 +356,29 @@ static void on_eof(struct sup_conn *c)
     sup_conn_close(c);
 }
 
+static void take(struct sup_conn *c, const char *data, size_t n)
+{
+    size_t used;
+
+    if (c->phase == SUP_P_LINGER) {
+        c->quiet_ms = uv_now(c->h->loop);
+        return;
+    }
+    if (c->close_after && c->phase == SUP_P_IDLE)
+        return; /* answered; on its way out */
+    if (c->n_ahead) {
+        stash(c, data, n);
+        return;
+    }
+    used = parse(c, data, n);
+    if (used < n && c->phase != SUP_P_CLOSED && !(c->close_after && !c->req))
+        stash(c, data + used, n - used);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct sup_conn *c = stream->data;
-    size_t used;
+    bool body = c->phase == SUP_P_BODY;
 
     if (n == 0 || c->phase == SUP_P_CLOSED)
         return;
@@ -323,19 +389,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
             sup_conn_close(c);
         return;
     }
-    if (c->phase == SUP_P_LINGER) {
-        c->quiet_ms = uv_now(c->h->loop);
-        return;
-    }
-    if (c->close_after && c->phase == SUP_P_IDLE)
-        return; /* answered; on its way out */
-    if (c->n_ahead) {
-        stash(c, buf->base, (size_t)n);
-        return;
-    }
-    used = parse(c, buf->base, (size_t)n);
-    if (used < (size_t)n && c->phase != SUP_P_CLOSED && !(c->close_after && !c->req))
-        stash(c, buf->base + used, (size_t)n - used);
+    take(c, buf->base, (size_t)n);
+    /* All but the middle of a body may have been a head, with a key in it. */
+    if (!body || c->phase != SUP_P_BODY)
+        sodium_memzero(buf->base, (size_t)n);
 }
 
 static bool start_reading(struct sup_conn *c)
@@ -355,13 +412,11 @@ static void resume(struct sup_conn *c)
     c->ahead = NULL;
     c->n_ahead = 0;
     used = parse(c, a, n);
-    if (c->phase == SUP_P_CLOSED || used == n || (c->close_after && !c->req)) {
-        free(a);
-    } else {
-        memmove(a, a + used, n - used);
-        c->ahead = a;
-        c->n_ahead = (uint32_t)(n - used);
-    }
+    if (used < n && c->phase != SUP_P_CLOSED && !(c->close_after && !c->req))
+        stash(c, a + used, n - used);
+    if (a)
+        sodium_memzero(a, n);
+    free(a);
     if (c->phase != SUP_P_CLOSED && c->n_ahead < SUP_AHEAD_BYTES && !start_reading(c))
         sup_conn_close(c);
 }
@@ -374,7 +429,7 @@ static void on_closed(uv_handle_t *handle)
 
     sup_hp_deinit(&c->hp);
     sup_out_free(c);
-    free(c->ahead);
+    ahead_free(c);
     sup_http_conn_gone(c->h, c);
     free(c);
 }
@@ -385,6 +440,8 @@ void sup_conn_close(struct sup_conn *c)
 
     if (c->phase == SUP_P_CLOSED)
         return;
+    if (c->phase == SUP_P_AUTH && c->req->verdict == SUP_AUTH_ASKED)
+        c->h->keys.forget(c->h->keys.user, c->req);
     c->phase = SUP_P_CLOSED;
     if (c->req)
         retire(c, in_work, 499);
@@ -401,11 +458,9 @@ static void end_gently(struct sup_conn *c)
         sup_conn_close(c);
         return;
     }
-    free(c->ahead);
-    c->ahead = NULL;
-    c->n_ahead = 0;
+    ahead_free(c);
     sup_hp_deinit(&c->hp);
-    enter(c, SUP_P_LINGER);
+    sup_conn_enter(c, SUP_P_LINGER);
     c->quiet_ms = c->since_ms;
     if (!start_reading(c))
         sup_conn_close(c);
@@ -443,8 +498,14 @@ void sup_conn_settle(struct sup_conn *c)
             return;
         }
     }
-    if (c->n_ahead && may_parse(c))
+    if (c->phase == SUP_P_AUTH && c->req->verdict != SUP_AUTH_ASKED) {
+        sup_conn_enter(c, SUP_P_BODY);
+        if (sup_auth_judge(c))
+            body_begins(c);
         resume(c);
+    } else if (c->n_ahead && may_parse(c)) {
+        resume(c);
+    }
 }
 
 /* --------------------------------------------------------------- time limits */
@@ -473,6 +534,17 @@ static bool sweep_writes(struct sup_conn *c, uint64_t now)
     sup_http_refused(c->h, "write_timeout");
     sup_conn_close(c);
     return true;
+}
+
+/* Whoever knows the keys is silent. */
+static void sweep_auth(struct sup_conn *c, uint64_t age)
+{
+    if (hung_up(c)) {
+        sup_conn_close(c);
+    } else if (age > SUP_AUTH_WAIT_MS && c->req->verdict == SUP_AUTH_ASKED) {
+        c->h->keys.forget(c->h->keys.user, c->req);
+        sup_req_known(c->req, SUP_AUTH_BUSY, NULL);
+    }
 }
 
 static void sweep_work(struct sup_conn *c, uint64_t now)
@@ -509,6 +581,9 @@ void sup_conn_sweep(struct sup_conn *c, uint64_t now)
         if (age > conf->header_timeout_ms)
             sup_conn_fault(c, SUP_F_SLOW_HEAD, true);
         break;
+    case SUP_P_AUTH:
+        sweep_auth(c, age);
+        break;
     case SUP_P_BODY:
         if (age > conf->body_timeout_ms)
             sup_conn_fault(c, SUP_F_SLOW_BODY, true);
@@ -530,7 +605,7 @@ static void conn_add(struct sup_http *h, struct sup_conn *c)
     c->h = h;
     c->u.handle.data = c;
     sup_hp_init(&c->hp, &h->env);
-    enter(c, SUP_P_IDLE);
+    sup_conn_enter(c, SUP_P_IDLE);
     c->first_us = sup_now_us();
     c->next = h->conns;
     if (h->conns)

@@ -1,10 +1,10 @@
 /* sup_http_listen.c - sockets that listen: TCP and Unix.
  *
  * Plain system calls instead of libuv's, so that every failure is known at once
- * and named. A host that is not loopback is refused unless the operator said so
- * (there is no TLS here). A Unix socket file left by a dead server is removed only
- * after a connect to it was refused; anything that is no socket is never removed.
- * Tests: tests/supervisor/test_sup_http_listen.c
+ * and named. A host that is not loopback is refused where no key is asked for, unless
+ * the operator said so (there is no TLS here). A Unix socket file left by a dead server is removed
+ * only after a connect to it was refused; anything that is no socket is never removed. Tests:
+ * tests/supervisor/test_sup_http_listen.c
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -91,10 +91,11 @@ enum rc sup_listen_tcp(const struct sup_conf *conf, int *out_fd, unsigned *out_p
 
     if ((rc = resolve(conf->host, (unsigned)conf->port, &ss, &n_ss, err)) != RC_OK)
         return rc;
-    if (!conf->allow_insecure_public_bind && !is_loopback((struct sockaddr *)&ss))
+    if (!conf->allow_insecure_public_bind && !sup_conf_auth_required(conf) &&
+        !is_loopback((struct sockaddr *)&ss))
         return rc_fail_what(err, RC_INVALID, "host",
-                            "host '%s' is not a loopback address; there is no TLS here, so that "
-                            "needs allow_insecure_public_bind",
+                            "host '%s' is not a loopback address and no API key is asked for, so "
+                            "that needs vault_dir or allow_insecure_public_bind",
                             conf->host);
     fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

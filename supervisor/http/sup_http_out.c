@@ -195,7 +195,7 @@ void sup_out_head(struct sup_conn *c, const struct sup_req *r, const char *id, u
                   const char *content_type, uint64_t n_body, bool chunked, const char *extra)
 {
     bool keep = r && r->head.keep_alive && !c->close_after && !c->h->draining;
-    char num[24];
+    char num[24], trace[SUP_TRACE_BYTES];
 
     if (n_body == UINT64_MAX && !chunked)
         keep = false; /* the end of the connection is the end of the body */
@@ -212,6 +212,10 @@ void sup_out_head(struct sup_conn *c, const struct sup_req *r, const char *id, u
     else if (n_body != UINT64_MAX && status != 204 && status != 304)
         add_line(c, "Content-Length: ", dec(n_body, num));
     add_line(c, "X-Request-Id: ", id);
+    if (r && sup_trace_is(&r->trace)) {
+        sup_trace_print(&r->trace, trace);
+        add_line(c, "traceresponse: ", trace);
+    }
     if (!keep)
         add(c, "Connection: close\r\n");
     else if (r->head.http10)
@@ -250,4 +254,11 @@ void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES])
     for (int i = 18; i < 26; i++, b >>= 5)
         out[i] = digits[b & 31];
     out[26] = '\0';
+}
+
+void sup_span_id_new(struct sup_http *h, uint8_t out[8])
+{
+    uint64_t v = rng_next(h) | 1;
+
+    memcpy(out, &v, sizeof(v));
 }

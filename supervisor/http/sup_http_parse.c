@@ -10,6 +10,7 @@
  */
 #include "sup_http_parse.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,8 +154,11 @@ bool sup_hp_body_may(struct sup_hp *p, const struct sup_head *head, bool files)
     return head->chunked || head->content_length <= p->max_body;
 }
 
+/* A head may hold a key. */
 void sup_head_free(struct sup_head *h)
 {
+    if (h->buf)
+        sodium_memzero(h->buf, h->n_buf);
     free(h->buf);
     memset(h, 0, sizeof(*h));
 }
@@ -179,6 +183,7 @@ bool sup_hp_fresh(const struct sup_hp *p)
 void sup_hp_head_take(struct sup_hp *p, struct sup_head *out)
 {
     *out = p->head;
+    p->head.n_buf = 0;
     p->head.buf = NULL; /* framing facts stay: the body still needs them */
     p->head.pairs = NULL;
     p->head.n_pairs = 0;
@@ -209,6 +214,22 @@ static enum sup_hp_event bad(struct sup_hp *p, enum sup_fault f)
     return SUP_HP_BAD;
 }
 
+/* realloc would leave a copy behind. */
+static bool head_grow(struct sup_head *h, size_t cap)
+{
+    char *q = malloc(cap);
+
+    if (!q)
+        return false;
+    if (h->buf) {
+        memcpy(q, h->buf, h->n_buf);
+        sodium_memzero(h->buf, h->n_buf);
+    }
+    free(h->buf);
+    h->buf = q;
+    return true;
+}
+
 /* Appends head bytes; grows by doubling up to the limit. */
 static bool head_add(struct sup_hp *p, const char *data, size_t n)
 {
@@ -218,18 +239,16 @@ static bool head_add(struct sup_hp *p, const char *data, size_t n)
         return true;
     if (need > p->cap_head) {
         size_t cap = p->cap_head ? p->cap_head : need; /* usually one read, one size */
-        char *q;
 
         while (cap < need)
             cap *= 2;
-        q = realloc(p->head.buf, cap);
-        if (!q)
+        if (!head_grow(&p->head, cap))
             return false;
-        p->head.buf = q;
         p->cap_head = (uint32_t)cap;
     }
     memcpy(p->head.buf + p->n_head, data, n);
     p->n_head += (uint32_t)n;
+    p->head.n_buf = p->n_head;
     return true;
 }
 
@@ -335,12 +354,10 @@ static enum sup_fault check_framing(struct sup_hp *p)
 static bool pairs_new(struct sup_hp *p)
 {
     size_t at = (p->n_head + 8u) & ~(size_t)7u;
-    char *q = realloc(p->head.buf, at + p->gate.n_lines * sizeof(struct sup_hp_pair) + 8);
 
-    if (!q)
+    if (!head_grow(&p->head, at + p->gate.n_lines * sizeof(struct sup_hp_pair) + 8))
         return false;
-    p->head.buf = q;
-    p->head.pairs = (struct sup_hp_pair *)(void *)(q + at);
+    p->head.pairs = (struct sup_hp_pair *)(void *)(p->head.buf + at);
     p->head.n_pairs = 0;
     return true;
 }

@@ -32,6 +32,7 @@ enum sup_expect { SUP_EXPECT_NONE, SUP_EXPECT_CONTINUE, SUP_EXPECT_UNKNOWN };
 /* A parsed head. Owns buf; pairs lies inside it. */
 struct sup_head {
     char *buf;
+    uint32_t n_buf; /* bytes of it that hold text; wiped before it is freed */
     struct sup_hp_pair *pairs;
     uint32_t n_pairs;
     uint32_t target; /* offset of the NUL-ended request target */

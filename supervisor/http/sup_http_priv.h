@@ -2,7 +2,8 @@
  *
  * sup_http.c owns listeners, the sweep and shutdown; sup_http_conn.c reads, parses
  * and writes; sup_http_req.c is the handler's side; sup_http_out.c makes bytes of
- * answers; sup_http_route.c finds the handler; sup_http_listen.c opens sockets.
+ * answers; sup_http_route.c finds the handler; sup_http_trace.c reads the trace context;
+ * sup_http_auth.c takes the key out of a head; sup_http_listen.c opens sockets.
  *
  * Rules all of them keep: user callbacks (handler, abort, drain) run from loop
  * callbacks only, never inside sup_reply or sup_stream_*; one request per
@@ -17,15 +18,18 @@
 #include "sup_http_parse.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_trace.h"
 
-#define SUP_READ_BYTES 65536     /* the loop's one read buffer */
-#define SUP_AHEAD_BYTES 16384    /* pipelined bytes kept while a request is in work */
-#define SUP_OUT_SOON_BYTES 65536 /* unsent bytes that are not held for the turn's end */
-#define SUP_LINGER_MS 10000      /* after an early refusal: discard for so long, */
-#define SUP_LINGER_QUIET_MS 2000 /* and no longer than this without a byte */
-#define SUP_OVER_CONNS 64        /* connections beyond the limit that hear a 503 */
+#define SUP_DRAIN_BODY_BYTES 65536 /* body of a refused request worth reading */
+#define SUP_READ_BYTES 65536       /* the loop's one read buffer */
+#define SUP_AHEAD_BYTES 16384      /* pipelined bytes kept while a request is in work */
+#define SUP_OUT_SOON_BYTES 65536   /* unsent bytes that are not held for the turn's end */
+#define SUP_LINGER_MS 10000        /* after an early refusal: discard for so long, */
+#define SUP_LINGER_QUIET_MS 2000   /* and no longer than this without a byte */
+#define SUP_OVER_CONNS 64          /* connections beyond the limit that hear a 503 */
 #define SUP_OVERDUE_GRACE_MS 10000
-#define SUP_EXTRA_BYTES 8192 /* headers set by a handler */
+#define SUP_AUTH_WAIT_MS 5000 /* for an answer about a key */
+#define SUP_EXTRA_BYTES 8192  /* headers set by a handler */
 #define SUP_ID_BYTES 65
 #define SUP_STATUS_CACHE 8
 
@@ -47,7 +51,9 @@ struct sup_http {
     struct sup_route_stat *stats; /* n_routes + 1; the last is "none" */
     struct sup_series *m_conns, *m_paused;
     void *user;
-    struct sup_grant *anonymous; /* of everyone */
+    struct sup_http_keys keys; /* ask NULL: nobody needs one */
+    struct sup_grant *anonymous;
+    bool (*early)(struct sup_req *r, void *user); /* or NULL */
     struct sup_hp_env env;
 
     uv_prepare_t turn_end;
@@ -79,6 +85,7 @@ struct sup_http {
 enum sup_phase {
     SUP_P_IDLE, /* no byte of a request */
     SUP_P_HEAD,
+    SUP_P_AUTH, /* head whole, its key is asked about; nothing is read */
     SUP_P_BODY,
     SUP_P_WORK,   /* with the handler */
     SUP_P_LINGER, /* answered and shut down; input is discarded */
@@ -115,14 +122,15 @@ struct sup_conn {
 
 struct sup_req {
     struct sup_conn *conn; /* NULL: client gone, answers are dropped */
-    struct sup_grant *grant;
     struct sup_head head;
     struct sup_body body;
     size_t route; /* index; n_routes = none */
     const char *path, *tail;
-    const char *query; /* decoded: key NUL value NUL ... */
-    uint32_t n_query;  /* pairs */
-    uint8_t fault;     /* answer with this once the body is read; enum sup_fault */
+    const char *query;       /* decoded: key NUL value NUL ... */
+    uint32_t n_query;        /* pairs */
+    uint8_t verdict;         /* enum sup_auth_is */
+    struct sup_grant *grant; /* once verdict is OK */
+    uint8_t fault;           /* answer with this once the body is read; enum sup_fault */
     bool is_head, is_options, streaming, chunked, paused;
     uint64_t start_us;
     uint64_t n_sent; /* body bytes queued */
@@ -134,6 +142,7 @@ struct sup_req {
     void (*drain_fn)(void *);
     void *drain_user;
     char id[SUP_ID_BYTES];
+    struct sup_trace trace;
 };
 
 /* ---- sup_http_route.c */
@@ -143,6 +152,12 @@ bool sup_target_parse(struct sup_req *r);
 void sup_route_find(const struct sup_http *h, struct sup_req *r);
 /* "GET, HEAD, OPTIONS" for the request's path ("" when unknown). */
 void sup_route_allow(const struct sup_http *h, const struct sup_req *r, char *out, size_t cap);
+
+/* ---- sup_http_auth.c */
+/* Takes the key out of c->req's head, wipes it there and asks. false: ASKED. */
+bool sup_auth_ask(struct sup_conn *c);
+/* The verdict is there: true = go on with the body. false: refused and answered. */
+bool sup_auth_judge(struct sup_conn *c);
 
 /* ---- sup_http_origin.c */
 /* May a browser's page of this Origin ask? host: the request's, or NULL; allowed:
@@ -170,11 +185,13 @@ void sup_out_free(struct sup_conn *c);
 /* The Date header's value, kept for a second. */
 const char *sup_date(struct sup_http *h);
 void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES]);
+void sup_span_id_new(struct sup_http *h, uint8_t out[8]); /* never all zero */
 
 /* ---- sup_http_conn.c */
 /* Takes one waiting connection: 0, or a negative errno (-EAGAIN: none waits). */
 int sup_conn_accept(struct sup_http *h, int listen_fd, bool is_unix);
 void sup_conn_dirty(struct sup_conn *c);
+void sup_conn_enter(struct sup_conn *c, enum sup_phase phase);
 /* The turn's end: write, then go on with what was waiting for that. */
 void sup_conn_settle(struct sup_conn *c);
 /* Ends it now; a request in work is aborted. */
@@ -184,6 +201,9 @@ void sup_conn_sweep(struct sup_conn *c, uint64_t now_ms);
 void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close);
 /* The answer of c->req is queued whole: count, log, free, go on. */
 void sup_conn_answered(struct sup_conn *c, unsigned status);
+
+/* ---- sup_http_trace.c: with the head read */
+void sup_req_trace_read(struct sup_http *h, struct sup_req *r);
 
 /* ---- sup_http_req.c */
 void sup_req_free(struct sup_req **r, struct sup_http *h);

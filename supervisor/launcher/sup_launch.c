@@ -1,13 +1,19 @@
-/* sup_launch.c - the launcher with the real front.
+/* sup_launch.c - the launcher with the real roles.
  *
- * Apart from sup_launcher.c so that tests can run the launcher with a front of
+ * Apart from sup_launcher.c so that tests can run the launcher with roles of
  * their own and need not link HTTP. Tests: tests/fault/ */
 #include "sup_launcher.h"
 
 #include "sup_front.h"
 #include "sup_launcher_impl.h"
 
+/* In the order of the forks; the front, which opens the listeners, is last. */
+static const struct sup_role roles[] = {
+    /* main, id, peers, wanted */
+    {sup_front_main, SUP_ROLE_FRONT, 0, NULL},
+};
+
 int sup_launcher_main(const struct sup_conf *conf)
 {
-    return sup_launcher_run(conf, sup_front_main);
+    return sup_launcher_run(conf, roles, sizeof(roles) / sizeof(roles[0]));
 }

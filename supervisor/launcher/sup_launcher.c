@@ -1,12 +1,12 @@
 /* sup_launcher.c - the parent of all: one poll loop over signals and the front.
  *
- * Serves the front's Ctl frames by the table below and nothing else; keeps a list
- * of the workers it made, so that a front gone mad can name only those. Blocks
+ * Serves the front's Ctl frames by the table below and reads no other role; keeps a
+ * list of the workers it made, so that a front gone mad can name only those. Blocks
  * nowhere but in poll, in the walk of the models directory, and for at most
- * SEND_WAIT_MS on a front that does not read.
+ * SEND_WAIT_MS on a role that does not read.
  *
  * Always true: when this process ends, for whatever reason, so do all others
- * (parent-death signal); when the front ends, everything ends. Single-threaded:
+ * (parent-death signal); when a role ends, everything ends. Single-threaded:
  * the parent-death signal is tied to the thread that forks.
  * Tests: tests/supervisor/test_sup_launcher.c, tests/fault/
  */
@@ -31,8 +31,10 @@
 #include "ipc.h"
 #include "sup_launcher_impl.h"
 #include "sup_log.h"
+#include "sup_roles.h"
 #include "sup_scan.h"
 #include "sup_spawn.h"
+#include "vault.pb-c.h"
 
 #define WORKERS_SPARE 2 /* beyond max_loaded_models: the one that looks at new models */
 #define SEND_WAIT_MS 5000
@@ -40,10 +42,9 @@
 
 struct launcher {
     const struct sup_conf *conf;
-    int ctl_fd, sig_fd, exe_fd;
-    pid_t front_pid;
-    int front_status;
-    bool front_gone, front_broken;
+    int sig_fd, exe_fd;
+    struct sup_role_proc role[SUP_ROLE_COUNT], *front; /* one of them */
+    int ended; /* the role that was the first to go; -1 = none yet */
     pid_t *worker;
     size_t n_workers, cap_workers;
     bool stopping, cut; /* asked to end; ended by force */
@@ -59,34 +60,41 @@ static int64_t now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* ----------------------------------------------------------- to the front */
+/* ----------------------------------------------------------- to the roles */
 
-static void front_broke(struct launcher *l, const char *why)
+static void role_broke(struct launcher *l, struct sup_role_proc *p, const char *why)
 {
-    if (l->front_broken)
+    if (p->broken)
         return;
-    l->front_broken = true;
-    SUP_LOG(SUP_ERROR, "front_channel_broken", SUP_S("why", why));
-    kill(l->front_pid, SIGKILL);
+    p->broken = true;
+    SUP_LOG(SUP_ERROR, "role_channel_broken",
+            SUP_S("role", sup_role_name((enum sup_role_id)(p - l->role))), SUP_S("why", why));
+    kill(p->pid, SIGKILL);
 }
 
-static void tell(struct launcher *l, Ipc__Ctl *c, const int *fds, size_t n_fds)
+static void tell_role(struct launcher *l, struct sup_role_proc *p, const ProtobufCMessage *m,
+                      const int *fds, size_t n_fds)
 {
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
 
-    if (l->front_broken || l->front_gone)
+    if (!p->pid || p->broken || p->gone)
         return;
-    while ((rc = ipc_send(l->ctl_fd, &c->base, fds, n_fds, &err)) == RC_AGAIN) {
-        struct pollfd p = {.fd = l->ctl_fd, .events = POLLOUT};
+    while ((rc = ipc_send(p->fd, m, fds, n_fds, &err)) == RC_AGAIN) {
+        struct pollfd w = {.fd = p->fd, .events = POLLOUT};
 
-        if (poll(&p, 1, SEND_WAIT_MS) == 0) {
-            front_broke(l, "the front does not read");
+        if (poll(&w, 1, SEND_WAIT_MS) == 0) {
+            role_broke(l, p, "it does not read what the launcher says");
             return;
         }
     }
     if (rc != RC_OK && rc != RC_CLOSED) /* CLOSED: its exit is about to be reaped */
-        front_broke(l, err.msg);
+        role_broke(l, p, err.msg);
+}
+
+static void tell(struct launcher *l, Ipc__Ctl *c, const int *fds, size_t n_fds)
+{
+    tell_role(l, l->front, &c->base, fds, n_fds);
 }
 
 /* ---------------------------------------------------------- what it may ask */
@@ -208,17 +216,17 @@ static void on_ctl(struct launcher *l)
 {
     ProtobufCMessage *m = NULL;
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = ipc_recv(l->ctl_fd, &ipc__ctl__descriptor, &m, NULL, NULL, &err);
+    enum rc rc = ipc_recv(l->front->fd, &ipc__ctl__descriptor, &m, NULL, NULL, &err);
     const Ipc__Ctl *c = (const Ipc__Ctl *)m;
 
     if (rc == RC_AGAIN)
         return;
     if (rc != RC_OK) {
         if (rc != RC_CLOSED)
-            front_broke(l, err.msg);
-        close(l->ctl_fd);
-        l->ctl_fd = -1;
-        l->front_broken = true;
+            role_broke(l, l->front, err.msg);
+        close(l->front->fd);
+        l->front->fd = -1;
+        l->front->broken = true;
         return;
     }
     for (size_t i = 0; i < sizeof(ctl_cmds) / sizeof(ctl_cmds[0]); i++)
@@ -228,7 +236,7 @@ static void on_ctl(struct launcher *l)
             return;
         }
     protobuf_c_message_free_unpacked(m, NULL);
-    front_broke(l, "a message the front may not send");
+    role_broke(l, l->front, "a message the front may not send");
 }
 
 /* ------------------------------------------------------------------ signals */
@@ -246,8 +254,21 @@ static void cut_all(struct launcher *l, const char *why)
     l->cut = true;
     SUP_LOG(SUP_WARN, "shutdown_forced", SUP_S("why", why));
     kill_workers(l);
-    if (!l->front_gone)
-        kill(l->front_pid, SIGKILL);
+    if (!l->front->gone)
+        kill(l->front->pid, SIGKILL);
+}
+
+/* Configuration in files that may change while the server runs: each reader is told. */
+static void on_reload_signal(struct launcher *l)
+{
+    Ipc__Vault v = IPC__VAULT__INIT;
+    Ipc__VaultReload reload = IPC__VAULT_RELOAD__INIT;
+    bool vault = l->role[SUP_ROLE_VAULT].pid != 0;
+
+    SUP_LOG(SUP_INFO, "reload_asked", SUP_B("vault", vault));
+    v.body_case = IPC__VAULT__BODY_RELOAD;
+    v.reload = &reload;
+    tell_role(l, &l->role[SUP_ROLE_VAULT], &v.base, NULL, 0);
 }
 
 static void on_stop_signal(struct launcher *l, int sig)
@@ -275,11 +296,17 @@ static void on_dead(struct launcher *l, pid_t pid, int status)
     Ipc__Ctl c = IPC__CTL__INIT;
     Ipc__CtlExited e = IPC__CTL_EXITED__INIT;
 
-    if (pid == l->front_pid) {
-        l->front_gone = true;
-        l->front_status = status;
-        return;
-    }
+    for (int i = 0; i < SUP_ROLE_COUNT; i++)
+        if (l->role[i].pid == pid) {
+            l->role[i].gone = true;
+            l->role[i].status = status;
+            /* the others end well when they see the front's end, and may be reaped before it */
+            if (l->ended < 0 &&
+                !(l->stopping && &l->role[i] != l->front && WIFEXITED(status) &&
+                  WEXITSTATUS(status) == 0))
+                l->ended = i;
+            return;
+        }
     for (size_t i = 0; i < l->n_workers; i++)
         if (l->worker[i] == pid) {
             l->worker[i] = l->worker[--l->n_workers];
@@ -308,6 +335,8 @@ static void on_signals(struct launcher *l)
     while (read(l->sig_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
         if (si.ssi_signo == SIGCHLD)
             reap(l);
+        else if (si.ssi_signo == SIGHUP && si.ssi_code != SI_KERNEL)
+            on_reload_signal(l); /* from the kernel: the terminal is gone, which is an end */
         else
             on_stop_signal(l, (int)si.ssi_signo);
     }
@@ -337,18 +366,15 @@ static void std_fds(void)
             _exit(1);
 }
 
-static enum rc start(struct launcher *l, sup_front_fn front, struct rc_err *err)
+static enum rc start(struct launcher *l, const struct sup_role *roles, size_t n_roles,
+                     struct rc_err *err)
 {
-    pid_t self = getpid();
     sigset_t set, old;
-    int pair[2];
     enum rc rc;
 
     if (sodium_init() < 0)
         return rc_fail(err, RC_INTERNAL, "libsodium cannot start");
     if ((rc = sup_spawn_find(&l->exe_fd, l->conf, err)) != RC_OK)
-        return rc;
-    if ((rc = ipc_pair(pair, err)) != RC_OK)
         return rc;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -356,29 +382,11 @@ static enum rc start(struct launcher *l, sup_front_fn front, struct rc_err *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, &old);
-    fcntl(pair[0], F_SETFL, O_NONBLOCK);
-    fcntl(pair[1], F_SETFL, O_NONBLOCK);
-    if ((l->front_pid = fork()) == 0) {
-        if (!sup_spawn_tie(self))
-            _exit(126);
-        close(pair[0]);
-        close(l->exe_fd);
-        /* stopping is the launcher's word (CtlStop), not a signal's */
-        signal(SIGTERM, SIG_IGN);
-        signal(SIGINT, SIG_IGN);
-        signal(SIGHUP, SIG_IGN);
-        sigprocmask(SIG_SETMASK, &old, NULL);
-        exit(front(l->conf, pair[1]));
-    }
-    close(pair[1]);
-    l->ctl_fd = pair[0];
-    if (l->front_pid < 0)
-        return rc_fail(err, RC_IO, "fork: %s", strerror(errno));
+    if ((rc = sup_roles_start(l->role, roles, n_roles, l->conf, l->exe_fd, &old, err)) != RC_OK)
+        return rc;
     l->sig_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->sig_fd < 0) {
-        kill(l->front_pid, SIGKILL);
+    if (l->sig_fd < 0)
         return rc_fail(err, RC_IO, "signalfd: %s", strerror(errno));
-    }
     return RC_OK;
 }
 
@@ -404,12 +412,26 @@ static void remove_socket(const char *path, const struct stat *was)
         unlink(path);
 }
 
+static void end_roles(struct launcher *l)
+{
+    for (int i = 0; i < SUP_ROLE_COUNT; i++) {
+        struct sup_role_proc *p = &l->role[i];
+
+        if (!p->pid || p->gone)
+            continue;
+        kill(p->pid, SIGKILL);
+        waitpid(p->pid, &p->status, 0);
+    }
+}
+
 static int finish(struct launcher *l)
 {
-    bool clean = WIFEXITED(l->front_status) && WEXITSTATUS(l->front_status) == 0;
+    const struct sup_role_proc *first = l->ended < 0 ? l->front : &l->role[l->ended];
+    bool clean = first == l->front && WIFEXITED(first->status) && WEXITSTATUS(first->status) == 0;
     int status = 1;
 
     kill_workers(l);
+    end_roles(l);
     while (l->n_workers > 0 && waitpid(-1, NULL, 0) > 0)
         l->n_workers--;
     if (l->stopping && clean && !l->cut) {
@@ -417,44 +439,47 @@ static int finish(struct launcher *l)
         SUP_LOG(SUP_INFO, "stopped", SUP_B("clean", true));
         return 0;
     }
-    /* A front that refused to start (a busy port) said why itself. */
-    if (WIFEXITED(l->front_status) && WEXITSTATUS(l->front_status) != 0)
-        status = WEXITSTATUS(l->front_status);
-    SUP_LOG(SUP_ERROR, "front_ended",
-            SUP_I("exit", WIFEXITED(l->front_status) ? WEXITSTATUS(l->front_status) : -1),
-            SUP_I("signal", WIFSIGNALED(l->front_status) ? WTERMSIG(l->front_status) : 0),
+    /* One that refused to start (a busy port, a bad file of keys) said why itself. */
+    if (WIFEXITED(first->status) && WEXITSTATUS(first->status) != 0)
+        status = WEXITSTATUS(first->status);
+    SUP_LOG(SUP_ERROR, "role_ended",
+            SUP_S("role", sup_role_name((enum sup_role_id)(first - l->role))),
+            SUP_I("exit", WIFEXITED(first->status) ? WEXITSTATUS(first->status) : -1),
+            SUP_I("signal", WIFSIGNALED(first->status) ? WTERMSIG(first->status) : 0),
             SUP_B("asked", l->stopping));
     return status;
 }
 
-int sup_launcher_run(const struct sup_conf *conf, sup_front_fn front)
+int sup_launcher_run(const struct sup_conf *conf, const struct sup_role *roles, size_t n_roles)
 {
-    struct launcher l = {.conf = conf, .ctl_fd = -1, .sig_fd = -1, .exe_fd = -1};
+    struct launcher l = {.conf = conf, .sig_fd = -1, .exe_fd = -1, .ended = -1};
     struct rc_err err = RC_ERR_INIT;
     int status;
 
+    l.front = &l.role[SUP_ROLE_FRONT];
     std_fds();
     harden(conf);
-    if (start(&l, front, &err) != RC_OK) {
+    if (start(&l, roles, n_roles, &err) != RC_OK) {
         SUP_LOG(SUP_ERROR, "start_failed", SUP_S("error", err.msg));
-        return 1;
+        return 1; /* roles that were forked die with this process */
     }
-    while (!l.front_gone) {
+    while (l.ended < 0) {
         struct pollfd p[2] = {{.fd = l.sig_fd, .events = POLLIN},
-                              {.fd = l.ctl_fd, .events = POLLIN}};
+                              {.fd = l.front->fd, .events = POLLIN}};
 
         if (poll(p, 2, poll_timeout(&l)) < 0 && errno != EINTR)
             break;
         if (p[0].revents)
             on_signals(&l);
-        if (p[1].revents && l.ctl_fd >= 0 && !l.front_gone)
+        if (p[1].revents && l.front->fd >= 0 && l.ended < 0)
             on_ctl(&l);
         if (l.stopping && !l.cut && now_ms() >= l.kill_at_ms)
             cut_all(&l, "the drain took too long");
     }
     status = finish(&l);
-    if (l.ctl_fd >= 0)
-        close(l.ctl_fd);
+    for (int i = 0; i < SUP_ROLE_COUNT; i++)
+        if (l.role[i].fd >= 0)
+            close(l.role[i].fd);
     close(l.sig_fd);
     close(l.exe_fd);
     free(l.worker);

@@ -1,12 +1,14 @@
 /* sup_launcher.h - the tiny parent of all processes.
  *
- * Forks the front before any listener exists, then answers its Ctl messages:
+ * Forks the roles (sup_role.h) before any listener exists, then answers the front's Ctl messages:
  * lists the models directory, opens a model (openat2 RESOLVE_BENEATH |
  * NO_MAGICLINKS), makes the socketpair, forks and execs inferd-worker with an
  * empty environment and only the listed descriptors, reaps, reports deaths.
  * Reads no byte from a peer but the front's Ctl frames, which it distrusts (the
  * front can name models and pids it was given, nothing else). SIGTERM/SIGINT:
- * asks the front to drain (CtlStop), waits the grace, kills.
+ * asks the front to drain (CtlStop), waits the grace, kills. SIGHUP from a process: the
+ * files that may change are read again (keys, credentials); from the kernel, when the
+ * terminal went away, it is a SIGTERM.
  * Tests: tests/supervisor/test_sup_launcher.c
  */
 #ifndef INFERD_SUP_LAUNCHER_H

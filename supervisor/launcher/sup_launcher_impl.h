@@ -1,12 +1,13 @@
-/* sup_launcher_impl.h - the launcher with another front, for tests. */
+/* sup_launcher_impl.h - the launcher with other roles, for tests. */
 #ifndef INFERD_SUP_LAUNCHER_IMPL_H
 #define INFERD_SUP_LAUNCHER_IMPL_H
 
+#include <stddef.h>
+
 #include "sup_conf.h"
+#include "sup_role.h"
 
-/* front runs in the forked child; its return value is the child's exit status. */
-typedef int (*sup_front_fn)(const struct sup_conf *conf, int ctl_fd);
-
-int sup_launcher_run(const struct sup_conf *conf, sup_front_fn front);
+/* roles: in the order of the forks, each id at most once, with SUP_ROLE_FRONT. */
+int sup_launcher_run(const struct sup_conf *conf, const struct sup_role *roles, size_t n_roles);
 
 #endif

@@ -17,6 +17,15 @@
 /* X(id, name, kind, label1, label2, help) */
 #define SUP_METRICS(X)                                                                             \
     X(HTTP_REQUESTS, "inferd_http_requests_total", COUNTER, "route", "status", "finished requests")\
+    X(AUTH_RESULTS, "inferd_auth_results_total", COUNTER, "result", NULL, "requests by whether "    \
+      "their sender was known: ok, no_key, bad_key, expired, scope, busy")                          \
+    X(AUTH_CACHE, "inferd_auth_cache_total", COUNTER, "outcome", NULL, "keys looked up in the "     \
+      "front's cache: hit, miss")                                                                   \
+    X(VAULT_KEYS, "inferd_vault_keys", GAUGE, NULL, NULL, "keys the vault has loaded")              \
+    X(VAULT_SECRETS, "inferd_vault_credentials", GAUGE, NULL, NULL, "credentials the vault has "    \
+      "loaded")                                                                                     \
+    X(VAULT_RELOADS, "inferd_vault_reloads_total", COUNTER, "outcome", NULL, "times the vault read "\
+      "its files: ok, failed (the old state goes on)")                                              \
     X(HTTP_SECONDS, "inferd_http_request_seconds", HISTOGRAM, "route", NULL, "time from the first "\
       "byte of a request to the last of its answer")                                               \
     X(HTTP_CONNS, "inferd_http_connections", GAUGE, NULL, NULL, "open client connections")         \

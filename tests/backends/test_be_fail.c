@@ -58,6 +58,37 @@ static void operations_fail_where_told(void **state)
     be_ctx_free(&c);
 }
 
+static void scores_of_spans_fail_where_told(void **state)
+{
+    struct be_ctx *c = fail_ctx();
+    const float v[4] = {1, -2, 3, 4};
+    struct be_tensor *a = tensor(c, 2, 2, v), *b = tensor(c, 2, 2, v), *g = tensor(c, 1, 2, v);
+    float out[2] = {-9, -9}, scratch[10];
+    struct be_spans_args s = {.a = a,
+                              .b = b,
+                              .g = g,
+                              .n_cols = 2,
+                              .n = 2,
+                              .width = 1,
+                              .n_g = 1,
+                              .out = out,
+                              .scratch = scratch};
+    struct be_fail_plan plan = {.op_at = 1};
+    uint64_t ops, allocs;
+
+    be_fail_set(c, &plan);
+    FAILS(RC_INTERNAL, be_spans(c, &s, err));
+    assert_true(out[0] == -9 && out[1] == -9);
+    OK(be_spans(c, &s, err));
+    assert_true(out[0] == 2 && out[1] == 6 - 16);
+    be_fail_counts(c, &ops, &allocs);
+    assert_int_equal(ops, 2);
+    be_tensor_free(c, &a);
+    be_tensor_free(c, &b);
+    be_tensor_free(c, &g);
+    be_ctx_free(&c);
+}
+
 static void allocations_and_types_fail_where_told(void **state)
 {
     struct be_ctx *c = fail_ctx();
@@ -152,6 +183,7 @@ int main(void)
         cmocka_unit_test(it_is_not_listed),
         cmocka_unit_test(without_a_plan_it_computes),
         cmocka_unit_test(operations_fail_where_told),
+        cmocka_unit_test(scores_of_spans_fail_where_told),
         cmocka_unit_test(allocations_and_types_fail_where_told),
         cmocka_unit_test(it_draws_tokens_and_gives_some_rows_back),
         cmocka_unit_test(the_processor_does_not_draw),

@@ -8,7 +8,7 @@
  *
  * Prints JSON: medians of the wall clock and of the process's CPU time (one thread on a busy
  * machine: read that), every run, bytes of weights and workspace. Media are resized and cut to
- * patches before the clock starts. tests/bench/eg2.py and encoder6.py compare with peers.
+ * patches before the clock starts. tests/bench/eg2.py and encoders.py compare with peers.
  */
 #include <fcntl.h>
 #include <math.h>

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -360,8 +361,9 @@ def signals_to_the_parts():
                 os.kill(pid, sig)
         time.sleep(0.3)
         b.well()
-        s.proc.send_signal(signal.SIGHUP)  # the terminal is gone
-        equal(s.proc.wait(20 * SLOW), 0, "exit status after SIGHUP")
+        s.proc.send_signal(signal.SIGHUP)  # from a process: files are read again, nothing ends
+        wait_for(lambda: any(e.get("event") == "reload_asked" for e in s.log()), "the word of a reload")
+        b.well()
 
 
 def started(cmd, **kw):
@@ -373,6 +375,22 @@ def started(cmd, **kw):
     s.proc = proc
     s.own = d
     return s
+
+
+@case
+def a_terminal_that_goes_away_ends_the_server():
+    master, slave = os.openpty()
+    own_terminal = ("import fcntl, os, sys, termios\nos.setsid()\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+                    "os.execv(sys.argv[1], sys.argv[1:])")
+    s = started([sys.executable, "-c", own_terminal], stdin=slave, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        s.wait_ready()
+        Before(s).well()
+        os.close(slave)
+        os.close(master)
+        equal(s.proc.wait(20 * SLOW), 0, "exit status when the terminal is gone")
+    finally:
+        s.stop()
 
 
 @case

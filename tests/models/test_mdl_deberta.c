@@ -160,8 +160,16 @@ static void the_longest_input(void **state)
     static const struct {
         const char *said;
         uint32_t want;
+        const char *note;
     } rows[] = {
-        {"48", 48}, {"1000000000000000019884624838656", 64}, {NULL, 64}, {"300", 300}, {"-1", 64}};
+        {"48", 48, ""},
+        {"1000000000000000019884624838656", 64, ""},
+        {NULL, 64, ""},
+        {"300", 300, ""},
+        {"-1", 64, ""},
+        {"4096", 4096, ""},
+        {"8192", 4096, "inputs of 4096 tokens are taken, the files allow 8192"},
+    };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct mdl_opts o = small_opts(BE_F32);
@@ -174,6 +182,7 @@ static void the_longest_input(void **state)
         m = open_model(dir, be, &o);
         assert_int_equal(mdl_info_get(m)->max_input_tokens, rows[i].want);
         assert_int_equal(mdl_info_get(m)->train_ctx_tokens, 64);
+        assert_string_equal(mdl_info_get(m)->note, rows[i].note);
         mdl_close(&m);
         tdir_rm(dir);
     }

@@ -25,7 +25,8 @@ static int setup(void **state)
 
 static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                     "a.safetensors",     "b.safetensors",
-                                    "one.gguf",          "two.gguf"};
+                                    "one.gguf",          "two.gguf",
+                                    "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 static int clean(void **state)
 {
@@ -156,6 +157,33 @@ static void shards_by_their_index(void **state)
     assert_non_null(strstr(err.msg, "appears twice"));
 }
 
+/* A state dict is read where there is nothing else; when it is not, the reason is told. */
+static void why_no_state_dict_is_read(void **state)
+{
+    struct rc_err err = RC_ERR_INIT;
+    struct mdl_file *f;
+
+    save("pytorch_model.bin.index.json", "{}", 2);
+    assert_int_equal(open_root(&f, &err), RC_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "in several files"));
+    assert_string_equal(err.what, "pytorch_model.bin.index.json");
+    save("pytorch_model.bin", "", 0);
+    assert_int_equal(open_root(&f, &err), RC_FORMAT);
+    assert_non_null(strstr(err.msg, "'pytorch_model.bin' is empty"));
+    assert_int_equal(unlinkat(root, "pytorch_model.bin", 0), 0);
+    assert_int_equal(symlinkat("/dev/null", root, "pytorch_model.bin"), 0);
+    assert_int_equal(open_root(&f, &err), RC_IO);
+    assert_string_equal(err.what, "pytorch_model.bin");
+    assert_int_equal(unlinkat(root, "pytorch_model.bin", 0), 0);
+    save("pytorch_model.bin", "\x80\2", 2);
+    assert_int_equal(open_root(&f, &err), RC_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "before 1.6"));
+    save_gguf("one.gguf"); /* which of the two is meant is for the folder's owner to say */
+    save_gguf("two.gguf");
+    assert_int_equal(open_root(&f, &err), RC_NOT_FOUND);
+    assert_non_null(strstr(err.msg, "2 *.gguf"));
+}
+
 static void a_file_that_shrinks_or_is_written_to_is_noticed(void **state)
 {
     const struct timespec past[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
@@ -238,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(gguf_as_file_and_in_a_directory, clean),
         cmocka_unit_test_teardown(shards_by_their_index, clean),
+        cmocka_unit_test_teardown(why_no_state_dict_is_read, clean),
         cmocka_unit_test_teardown(a_file_that_shrinks_or_is_written_to_is_noticed, clean),
         cmocka_unit_test(scales_must_be_finite),
     };

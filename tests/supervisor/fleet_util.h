@@ -88,6 +88,8 @@ static inline struct sup_conf test_conf(void)
         .models_dir = tmp_dir,
         .worker = (char *)TEST_BUILD "/tests/fake-worker",
         .sandbox = (char *)"off",
+        .vault_dir = (char *)"",
+        .require_auth = (char *)"auto",
         .log_level = (char *)"info",
         .backend = (char *)"cpu",
         .kv_dtype = (char *)"f16",

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "sup_api_fake.h"
+#include "sup_call_admit.h"
 
 #define PATH "/v1/completions"
 #define BODY "{\"model\":\"gemma\",\"prompt\":\"12345678\",\"max_tokens\":10}" /* 12 tokens */
@@ -150,6 +151,33 @@ static void test_tokens_a_minute_charge_and_truth(void **state)
                "\"limit\":100}");
     assert_header("Retry-After", NULL);
     assert_true(metric(SUP_M_ADMISSION_REFUSED, "never", NULL) == 1);
+}
+
+/* As the HTTP server asks before it receives a large body: nothing is counted. */
+static void test_early(void **state)
+{
+    T.grant->requests_per_minute = 1;
+    for (int i = 0; i < 3; i++) {
+        fake_req_reset();
+        T.req.path = PATH;
+        assert_true(sup_admit_early(&T.req, &T.front));
+        assert_false(T.req.done);
+    }
+    post("{");
+    for (int i = 0; i < 2; i++) {
+        fake_req_reset();
+        T.req.path = PATH;
+        assert_false(sup_admit_early(&T.req, &T.front));
+        assert_int_equal(T.req.status, 429);
+        assert_header("Retry-After", "60");
+        assert_header("x-ratelimit-remaining-requests", "0");
+    }
+    T.conf.max_concurrent_requests = T.front.active = 1;
+    fake_req_reset();
+    T.req.path = PATH;
+    assert_false(sup_admit_early(&T.req, &T.front));
+    assert_int_equal(T.req.status, 503);
+    T.front.active = 0;
 }
 
 /* Before the body is looked at: a debt must drain first. */
@@ -365,6 +393,7 @@ int main(void)
         T_(test_requests_a_minute),
         T_(test_concurrency),
         T_(test_tokens_a_minute_charge_and_truth),
+        T_(test_early),
         T_(test_a_debt_refuses_by_the_head_alone),
         T_(test_what_is_given_back),
         T_(test_many_parts),

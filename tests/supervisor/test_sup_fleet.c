@@ -1055,8 +1055,9 @@ static void drained(void *user)
     *(bool *)user = true;
 }
 
-static int front(const struct sup_conf *conf, int ctl_fd)
+static int front(const struct sup_conf *conf, const struct sup_role_fds *fds)
 {
+    int ctl_fd = fds->launcher;
     struct rc_err err = RC_ERR_INIT;
     bool gone = false;
 
@@ -1083,6 +1084,8 @@ static int front(const struct sup_conf *conf, int ctl_fd)
     return 0;
 }
 
+static const struct sup_role front_only[] = {{front, SUP_ROLE_FRONT, 0, NULL}};
+
 static void run_case(void (*fn)(void), void (*change)(struct sup_conf *))
 {
     static struct sup_conf conf;
@@ -1105,7 +1108,7 @@ static void run_case(void (*fn)(void), void (*change)(struct sup_conf *))
     fflush(NULL);
     if ((pid = fork()) == 0) {
         alarm(280);
-        _exit(sup_launcher_run(&conf, front));
+        _exit(sup_launcher_run(&conf, front_only, 1));
     }
     MUST(waitpid(pid, &status, 0) == pid);
     tmp_remove();

@@ -683,6 +683,47 @@ static void answers_unread(void **state)
     rig_free(g);
 }
 
+/* A span of its own, told to the caller; what is malformed or given twice is as if absent. */
+static void trace_context(void **state)
+{
+#define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    static const char *const none[] = {"", "traceparent: 00-abc\r\n",
+                                       "traceparent: " PARENT "\r\ntraceparent: " PARENT "\r\n",
+                                       "tracestate: a=1\r\n"};
+    struct rig *g = rig_new();
+    char raw[512], first[17] = "";
+    struct client c;
+
+    rig_start(g);
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        c = c_open(g);
+        snprintf(raw, sizeof(raw), "GET /healthz HTTP/1.1\r\nHost: x\r\n%s\r\n", none[i]);
+        c_text(g, &c, raw);
+        READ_UNTIL(g, &c, answered(&c));
+        assert_int_equal(status_of(&c), 200);
+        assert_null(strstr(c.in, "traceresponse"));
+        c_free(&c);
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *at;
+
+        c = c_open(g);
+        c_text(g, &c,
+               "GET /healthz HTTP/1.1\r\nHost: x\r\ntraceparent: " PARENT
+               "\r\ntracestate: a=1\r\n\r\n");
+        READ_UNTIL(g, &c, answered(&c));
+        at = strstr(c.in, "\r\ntraceresponse: 00-4bf92f3577b34da6a3ce929d0e0e4736-");
+        assert_non_null(at);
+        at = strchr(at, ':') + 2 + 36;
+        assert_memory_equal(at + 16, "-01\r\n", 5);
+        assert_memory_not_equal(at, "00f067aa0ba902b7", 16); /* not the caller's span */
+        assert_memory_not_equal(at, first, 16);              /* nor that of another request */
+        memcpy(first, at, 16);
+        c_free(&c);
+    }
+    rig_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -701,6 +742,7 @@ int main(void)
         cmocka_unit_test(half_close_after_request),
         cmocka_unit_test(draining),
         cmocka_unit_test(stop_cuts_all),
+        cmocka_unit_test(trace_context),
         cmocka_unit_test(answers_unread),
     };
 

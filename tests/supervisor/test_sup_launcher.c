@@ -23,6 +23,7 @@
 #include "sup_launcher_impl.h"
 #include "sup_log.h"
 #include "sup_scan.h"
+#include "vault.pb-c.h"
 
 static int setup(void **s)
 {
@@ -460,6 +461,15 @@ static int front_hands_over(const struct sup_conf *conf, int fd)
     return 0;
 }
 
+static int (*test_front)(const struct sup_conf *, int);
+
+static int front_role(const struct sup_conf *conf, const struct sup_role_fds *fds)
+{
+    return test_front(conf, fds->launcher);
+}
+
+static const struct sup_role front_only[] = {{front_role, SUP_ROLE_FRONT, 0, NULL}};
+
 static pid_t launch(int (*front)(const struct sup_conf *, int))
 {
     static struct sup_conf conf;
@@ -471,12 +481,13 @@ static pid_t launch(int (*front)(const struct sup_conf *, int))
     conf.threads = 3;
     snprintf(sock, sizeof(sock), "%s", tmp_path("socket"));
     conf.unix_socket = sock;
+    test_front = front;
     tmp_write("m.gguf", "stderr=1");
     MUST(symlink("/etc/passwd", tmp_path("out.gguf")) == 0);
     fflush(NULL);
     if ((pid = fork()) == 0) {
         alarm(100);
-        _exit(sup_launcher_run(&conf, front));
+        _exit(sup_launcher_run(&conf, front_only, 1));
     }
     return pid;
 }
@@ -606,6 +617,135 @@ static void only_its_own_socket_is_removed(void **s)
     (void)s;
 }
 
+/* ------------------------------------------------------- more than one role */
+
+/* Stands for the vault: answers each message of the front with how many reloads it saw,
+ * and dies of a word. */
+static int vault_counts(const struct sup_conf *conf, const struct sup_role_fds *fds)
+{
+    unsigned reloads = 0;
+
+    (void)conf;
+    for (;;) {
+        struct pollfd p[2] = {{.fd = fds->launcher, .events = POLLIN},
+                              {.fd = fds->peer[SUP_ROLE_FRONT], .events = POLLIN}};
+        ProtobufCMessage *m = NULL;
+        char text[8];
+        ssize_t n;
+
+        MUST(poll(p, 2, 30000) > 0);
+        if (p[0].revents) {
+            MUST(ipc_recv(fds->launcher, &ipc__vault__descriptor, &m, NULL, NULL, NULL) == RC_OK);
+            MUST(((Ipc__Vault *)m)->body_case == IPC__VAULT__BODY_RELOAD);
+            protobuf_c_message_free_unpacked(m, NULL);
+            reloads++;
+        }
+        if (!p[1].revents)
+            continue;
+        MUST((n = recv(p[1].fd, text, sizeof(text), 0)) >= 0);
+        if (n == 0)
+            return 0; /* the front is gone: the end */
+        if (text[0] == 'x')
+            return 7;
+        MUST(send(p[1].fd, (char[]){(char)('0' + reloads)}, 1, 0) == 1);
+    }
+}
+
+/* Asks the vault until it saw a reload, notes its pid, then waits for the end. */
+static int front_asks(const struct sup_conf *conf, const struct sup_role_fds *fds)
+{
+    char got[2] = "0";
+    struct pollfd p = {.fd = fds->peer[SUP_ROLE_VAULT], .events = POLLIN};
+    ProtobufCMessage *m = NULL;
+
+    (void)conf;
+    MUST(fds->peer[SUP_ROLE_FRONT] == -1);
+    leave_note("up", 1);
+    for (int i = 0; got[0] == '0' && i < 3000; i++) {
+        MUST(send(p.fd, "?", 1, 0) == 1 && poll(&p, 1, 30000) == 1 && recv(p.fd, got, 1, 0) == 1);
+        usleep(10000);
+    }
+    leave_note("reloads", got[0] - '0');
+    if (access(tmp_path("die"), F_OK) == 0)
+        MUST(send(p.fd, "x", 1, 0) == 1);
+    p.fd = fds->launcher;
+    MUST(poll(&p, 1, 30000) == 1);
+    MUST(ipc_recv(p.fd, &ipc__ctl__descriptor, &m, NULL, NULL, NULL) == RC_OK);
+    protobuf_c_message_free_unpacked(m, NULL);
+    return 0;
+}
+
+static bool not_wanted(const struct sup_conf *conf)
+{
+    (void)conf;
+    return false;
+}
+
+static int front_alone(const struct sup_conf *conf, const struct sup_role_fds *fds)
+{
+    (void)conf;
+    return fds->peer[SUP_ROLE_VAULT] == -1 ? 5 : 6;
+}
+
+static pid_t launch_roles(const struct sup_role *roles)
+{
+    pid_t pid;
+
+    fflush(NULL);
+    if ((pid = fork()) == 0) {
+        struct sup_conf conf = test_conf();
+
+        alarm(100);
+        _exit(sup_launcher_run(&conf, roles, 2));
+    }
+    return pid;
+}
+
+static const struct sup_role two_roles[] = {
+    {vault_counts, SUP_ROLE_VAULT, SUP_ROLE_BIT(FRONT), NULL},
+    {front_asks, SUP_ROLE_FRONT, 0, NULL},
+};
+
+static void a_hangup_signal_reaches_the_vault_and_a_term_ends_both(void **s)
+{
+    pid_t l = launch_roles(two_roles);
+    int status;
+
+    (void)s;
+    assert_int_equal(read_note("up"), 1);
+    kill(l, SIGHUP);
+    assert_int_equal(read_note("reloads"), 1);
+    kill(l, SIGTERM);
+    status = ended(l);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_vault_that_ends_takes_the_server_along(void **s)
+{
+    pid_t l;
+    int status;
+
+    (void)s;
+    leave_note("die", 1);
+    l = launch_roles(two_roles);
+    assert_int_equal(read_note("up"), 1);
+    kill(l, SIGHUP);
+    status = ended(l);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+static void a_role_that_is_not_wanted_is_not_there(void **s)
+{
+    static const struct sup_role roles[] = {
+        {vault_counts, SUP_ROLE_VAULT, SUP_ROLE_BIT(FRONT), not_wanted},
+        {front_alone, SUP_ROLE_FRONT, 0, NULL},
+    };
+    int status = ended(launch_roles(roles));
+
+    (void)s;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+}
+
 static void a_missing_worker_program_is_an_error_with_its_path(void **s)
 {
     struct sup_conf c = test_conf();
@@ -613,9 +753,10 @@ static void a_missing_worker_program_is_an_error_with_its_path(void **s)
 
     (void)s;
     c.worker = (char *)"/nowhere/inferd-worker";
+    test_front = front_refuses;
     fflush(NULL);
     if ((pid = fork()) == 0)
-        _exit(sup_launcher_run(&c, front_refuses));
+        _exit(sup_launcher_run(&c, front_only, 1));
     int status = ended(pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
@@ -636,6 +777,9 @@ int main(void)
         T(a_front_that_speaks_out_of_turn_is_ended),
         T(a_greedy_front_gets_no_more_workers_than_configured),
         T(only_its_own_socket_is_removed),
+        T(a_hangup_signal_reaches_the_vault_and_a_term_ends_both),
+        T(a_vault_that_ends_takes_the_server_along),
+        T(a_role_that_is_not_wanted_is_not_there),
         T(a_missing_worker_program_is_an_error_with_its_path),
     };
     if (sodium_init() < 0)

@@ -1,6 +1,6 @@
-"""encoder6.py - encoders of BGE-M3's and DeBERTa-v3-base's geometry on the CPU: inferd against PyTorch and ONNX Runtime, in turns.
+"""encoders.py - encoders of BGE-M3's and DeBERTa-v3-base's geometry on the CPU: inferd against PyTorch and ONNX Runtime, in turns.
 
-    tests/bench/run encoder6 FOLDER [--threads 2] [--rounds 3] [--runs 5] [--clock cpu] [--only deberta]
+    tests/bench/run encoders FOLDER [--threads 2] [--rounds 3] [--runs 5] [--clock cpu] [--only deberta]
 
 FOLDER is where the models with random weights are kept (make_encoder.py writes them, 1.7 GB, the first time). Each measurement is
 a process of its own that warms up once; in every round the three follow each other, and rounds alternate who begins. The numbers
@@ -28,7 +28,7 @@ def ours(a, folder, batch, tokens):
 
 
 def peer(a, python, engine, folder, batch, tokens):
-    return b.run_json([python, b.here("peer_encoder6.py"), folder, "--engine", engine, "--batch", str(batch), "--tokens", str(tokens),
+    return b.run_json([python, b.here("peer_encoders.py"), folder, "--engine", engine, "--batch", str(batch), "--tokens", str(tokens),
                        "--threads", str(a.threads), "--runs", str(a.runs)],
                       env={**b.CLEAN, "OMP_NUM_THREADS": str(a.threads), "MKL_NUM_THREADS": str(a.threads)})
 
@@ -73,7 +73,7 @@ def main():
     p.add_argument("--only", default="", help="sizes that begin so")
     p.add_argument("--json", help="file for every run")
     a = p.parse_args()
-    python = b.peer_python(PACKAGES, "peer-encoder6")
+    python = b.peer_python(PACKAGES, "peer-encoders")
     print(f"\n{a.threads} thread(s), {a.rounds} rounds of {a.runs}, {a.clock} clock, f32")
     print("| geometry, sequences x tokens | inferd p50 ms | PyTorch | ONNX Runtime | better peer / inferd | asked |")
     print("|---|---|---|---|---|---|", flush=True)

@@ -1,6 +1,6 @@
-"""peer_encoder6.py - one measurement of an encoder in PyTorch or ONNX Runtime on the CPU, f32, as JSON.
+"""peer_encoders.py - one measurement of an encoder in PyTorch or ONNX Runtime on the CPU, f32, as JSON.
 
-    peer_encoder6.py FOLDER --engine torch|onnx --batch 16 --tokens 68 --threads 2 [--runs 5]
+    peer_encoders.py FOLDER --engine torch|onnx --batch 16 --tokens 68 --threads 2 [--runs 5]
 
 FOLDER is what make_encoder.py writes with --dtype F32. Each rival at its best: PyTorch with fused QKV and
 scaled_dot_product_attention for BERT (torch_encoder.py), transformers' own DebertaV2 module for DeBERTa (it has no other
