@@ -34,6 +34,7 @@ struct sup_tenant {
     struct sup_limits limits; /* of the last request */
     struct bucket requests, tokens;
     uint64_t day, day_used;
+    void *notes[4];
     char name[SUP_TENANT_MAX + 1];
 };
 
@@ -227,6 +228,11 @@ static struct sup_tenant *find_or_make(struct sup_quota *q, const char *name)
 const char *sup_tenant_label(const struct sup_tenant *t)
 {
     return t->label;
+}
+
+void **sup_tenant_notes(struct sup_tenant *t)
+{
+    return t->notes;
 }
 
 const char *sup_quota_label(struct sup_quota *q, const char *tenant)

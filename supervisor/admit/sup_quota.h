@@ -90,5 +90,7 @@ void sup_quota_show(struct sup_quota *q, const char *tenant, const struct sup_cl
 /* Its name, or "other": for metrics. */
 const char *sup_tenant_label(const struct sup_tenant *t);
 const char *sup_quota_label(struct sup_quota *q, const char *tenant);
+/* Four words of the caller's, zeroed at first; they live as long as the tenant is known. */
+void **sup_tenant_notes(struct sup_tenant *t);
 
 #endif

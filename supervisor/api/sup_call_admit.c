@@ -135,22 +135,41 @@ void sup_admit_refuse(struct sup_front *front, struct sup_req *req, const struct
     sup_reply_fail(req, sup_req_shape(req), f);
 }
 
+/* Series of a tenant, looked up once: finding one by its labels is what a request would feel. */
+enum note { NOTE_REQUESTS, NOTE_PROMPT, NOTE_ANSWER, NOTE_TENANTS };
+
+static struct sup_series *series_of(struct sup_front *front, struct sup_tenant *t, enum note n)
+{
+    static const struct {
+        enum sup_metric id;
+        const char *kind;
+    } rows[] = {
+        [NOTE_REQUESTS] = {SUP_M_TENANT_REQUESTS, NULL},
+        [NOTE_PROMPT] = {SUP_M_TENANT_TOKENS, "prompt"},
+        [NOTE_ANSWER] = {SUP_M_TENANT_TOKENS, "answer"},
+        [NOTE_TENANTS] = {SUP_M_TENANTS, NULL},
+    };
+    void **at = &sup_tenant_notes(t)[n];
+
+    if (!*at)
+        *at = sup_series(front->metrics, rows[n].id, sup_tenant_label(t), rows[n].kind);
+    return *at;
+}
+
 bool sup_admit_begin(struct sup_front *front, const struct sup_grant *g, struct sup_tenant **out,
                      struct sup_fail *f)
 {
     const struct sup_limits l = limits_of(g);
     const struct sup_clock now = clock_now();
     struct sup_quota_no no;
-    const char *label = sup_quota_label(front->quota, g->tenant);
 
     if (!sup_quota_enter(front->quota, g->tenant, &l, &now, out, &no)) {
         say(&no, g->tenant, f);
-        count_refusal(front, label, sup_quota_word(no.why));
+        count_refusal(front, sup_quota_label(front->quota, g->tenant), sup_quota_word(no.why));
         return false;
     }
-    sup_series_add(sup_series(front->metrics, SUP_M_TENANT_REQUESTS, label, NULL), 1);
-    sup_series_set(sup_series(front->metrics, SUP_M_TENANTS, NULL, NULL),
-                   sup_quota_tenants(front->quota));
+    sup_series_add(series_of(front, *out, NOTE_REQUESTS), 1);
+    sup_series_set(series_of(front, *out, NOTE_TENANTS), sup_quota_tenants(front->quota));
     return true;
 }
 
@@ -228,16 +247,14 @@ bool sup_admit_charge(struct sup_part *p, const Ipc__Frame *task, struct sup_fai
 static void settle(struct sup_part *p, const struct sup_cost *used)
 {
     struct sup_call *c = p->call;
-    struct sup_metrics *m = c->front->metrics;
-    const char *label = sup_tenant_label(c->tenant);
     const struct sup_clock now = clock_now();
 
     if (!p->charged)
         return;
     sup_quota_settle(c->tenant, p->charged, p->charged_unix_s, sup_cost_all(used), &now);
     p->charged = 0;
-    sup_series_add(sup_series(m, SUP_M_TENANT_TOKENS, label, "prompt"), (double)used->prompt);
-    sup_series_add(sup_series(m, SUP_M_TENANT_TOKENS, label, "answer"), (double)used->answer);
+    sup_series_add(series_of(c->front, c->tenant, NOTE_PROMPT), (double)used->prompt);
+    sup_series_add(series_of(c->front, c->tenant, NOTE_ANSWER), (double)used->answer);
 }
 
 void sup_admit_frame(struct sup_part *p, const Ipc__Frame *answer)
