@@ -14,7 +14,7 @@
 
 #include "sup_grant.h"
 
-#define CHAINS 64 /* a power of two */
+#define CHAINS 256 /* a power of two */
 #define NOWHERE UINT32_MAX
 
 struct sup_fair_flow {
@@ -168,6 +168,15 @@ static uint32_t hash_of(const char *s)
     return h;
 }
 
+static struct sup_fair_flow *find(const struct sup_fair *f, const char *tenant, uint32_t hash)
+{
+    struct sup_fair_flow *w = f->chain ? f->chain[hash % CHAINS] : NULL;
+
+    while (w && (w->hash != hash || strcmp(w->tenant, tenant) != 0))
+        w = w->chain;
+    return w;
+}
+
 static struct sup_fair_flow *flow_new(struct sup_fair *f, const char *tenant, uint32_t hash)
 {
     struct sup_fair_flow *w;
@@ -191,10 +200,7 @@ static struct sup_fair_flow *flow_of(struct sup_fair *f, const char *tenant)
 
     if (!f->chain && !(f->chain = calloc(CHAINS, sizeof(struct sup_fair_flow *))))
         return NULL;
-    for (w = f->chain[hash % CHAINS]; w; w = w->chain)
-        if (w->hash == hash && strcmp(w->tenant, tenant) == 0)
-            break;
-    if (!w)
+    if (!(w = find(f, tenant, hash)))
         return flow_new(f, tenant, hash);
     if (w->n_waiting + w->n_taken == 0) {
         idle_out(f, w);
@@ -337,6 +343,16 @@ const struct sup_fair_flow *sup_fair_next(const struct sup_fair *f, const struct
     if (at)
         view(at, out);
     return at;
+}
+
+bool sup_fair_find(const struct sup_fair *f, const char *tenant, struct sup_fair_view *out)
+{
+    const struct sup_fair_flow *w = find(f, tenant, hash_of(tenant));
+
+    if (!w || w->n_waiting + w->n_taken == 0)
+        return false;
+    view(w, out);
+    return true;
 }
 
 void sup_fair_of(const struct sup_fair_item *it, struct sup_fair_view *out)

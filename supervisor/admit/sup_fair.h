@@ -65,6 +65,8 @@ struct sup_fair_view {
 /* Each tenant that has an item, in no order; NULL ends. `at` is NULL at first. */
 const struct sup_fair_flow *sup_fair_next(const struct sup_fair *f, const struct sup_fair_flow *at,
                                           struct sup_fair_view *out);
+/* Of a tenant; false: it has no item. */
+bool sup_fair_find(const struct sup_fair *f, const char *tenant, struct sup_fair_view *out);
 /* Of one item's tenant. */
 void sup_fair_of(const struct sup_fair_item *it, struct sup_fair_view *out);
 

@@ -152,32 +152,28 @@ struct places {
 
 static void places_of(const struct slot *s, const char *tenant, struct places *out)
 {
-    const struct sup_fair_flow *at = NULL;
     struct sup_fair_view v;
 
     *out = (struct places){.tenant = tenant};
-    for (size_t i = 0; i < FLEET_LANES; i++, at = NULL)
-        while ((at = sup_fair_next(&s->lane[i], at, &v))) {
-            if (strcmp(v.tenant, tenant) != 0)
-                continue;
-            out->n += v.n_waiting + v.n_taken;
-            out->weight = v.weight;
-            if (v.n_waiting <= out->n_waiting)
-                continue;
-            out->n_waiting = v.n_waiting;
-            out->newest = v.newest;
-        }
+    for (size_t i = 0; i < FLEET_LANES; i++) {
+        if (!sup_fair_find(&s->lane[i], tenant, &v))
+            continue;
+        out->n += v.n_waiting + v.n_taken;
+        out->weight = v.weight;
+        if (v.n_waiting <= out->n_waiting)
+            continue;
+        out->n_waiting = v.n_waiting;
+        out->newest = v.newest;
+    }
 }
 
 static bool in_earlier_lane(const struct slot *s, size_t lane, const char *tenant)
 {
-    const struct sup_fair_flow *at = NULL;
     struct sup_fair_view v;
 
-    for (size_t i = 0; i < lane; i++, at = NULL)
-        while ((at = sup_fair_next(&s->lane[i], at, &v)))
-            if (strcmp(v.tenant, tenant) == 0)
-                return true;
+    for (size_t i = 0; i < lane; i++)
+        if (sup_fair_find(&s->lane[i], tenant, &v))
+            return true;
     return false;
 }
 

@@ -193,12 +193,15 @@ static void test_views(void **state)
     while ((at = sup_fair_next(&f, at, &v)))
         n += v.tenant[0] == 'a' ? 100 + (unsigned)v.n_waiting * 10 + (unsigned)v.n_taken : 1;
     assert_int_equal(n, 122);
+    assert_false(sup_fair_find(&f, "c", &v));
+    assert_true(sup_fair_find(&f, "b", &v) && v.n_waiting == 1 && v.newest == &b);
     sup_fair_of(&a[2], &v);
     assert_true(v.weight == 7 && v.newest == &a[2]);
     for (int i = 0; i < 3; i++)
         sup_fair_leave(&f, &a[i]);
     sup_fair_leave(&f, &b);
     assert_null(sup_fair_next(&f, NULL, &v));
+    assert_false(sup_fair_find(&f, "b", &v)); /* remembered, and has nothing */
 }
 
 static void test_memory_of_idle_tenants_is_bounded(void **state)
