@@ -71,6 +71,18 @@ void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out)
     ctx->ops->stats(ctx, out);
 }
 
+uint64_t be_ctx_moved(const struct be_ctx *ctx)
+{
+    return __atomic_load_n(&ctx->moved, __ATOMIC_RELAXED);
+}
+
+/* One thread writes: no read-modify-write is needed, only a store that is not torn. */
+static struct be_ctx *moving(struct be_ctx *ctx)
+{
+    __atomic_store_n(&ctx->moved, ctx->moved + 1, __ATOMIC_RELAXED);
+    return ctx;
+}
+
 void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out)
 {
     memset(out, 0, sizeof(*out));
@@ -98,25 +110,25 @@ bool be_can_sample(const struct be_ctx *ctx)
 
 bool be_can_towers(const struct be_ctx *ctx)
 {
-    return ctx->ops->attention_local != NULL;
+    return ctx->ops->attention_local && ctx->ops->scale;
 }
 
 enum rc be_sample(struct be_ctx *ctx, const struct be_sample_args *a, struct rc_err *err)
 {
     if (!ctx->ops->sample)
         return rc_fail(err, RC_UNSUPPORTED, "backend '%s' does not sample", ctx->ops->name);
-    return ctx->ops->sample(ctx, a, err);
+    return ctx->ops->sample(moving(ctx), a, err);
 }
 
 enum rc be_sync(struct be_ctx *ctx, struct rc_err *err)
 {
-    return ctx->ops->sync ? ctx->ops->sync(ctx, err) : RC_OK;
+    return ctx->ops->sync ? ctx->ops->sync(moving(ctx), err) : RC_OK;
 }
 
 enum rc be_weight_new(struct be_ctx *ctx, const struct be_weight_desc *d, struct be_weight **out,
                       struct rc_err *err)
 {
-    return ctx->ops->weight_new(ctx, d, out, err);
+    return ctx->ops->weight_new(moving(ctx), d, out, err);
 }
 
 void be_weight_free(struct be_ctx *ctx, struct be_weight **w)
@@ -145,13 +157,13 @@ void be_tensor_free(struct be_ctx *ctx, struct be_tensor **t)
 enum rc be_tensor_write(struct be_ctx *ctx, struct be_tensor *t, uint32_t row, uint32_t n_rows,
                         const float *src, struct rc_err *err)
 {
-    return ctx->ops->tensor_write(ctx, t, row, n_rows, src, err);
+    return ctx->ops->tensor_write(moving(ctx), t, row, n_rows, src, err);
 }
 
 enum rc be_tensor_read(struct be_ctx *ctx, const struct be_tensor *t, uint32_t row, uint32_t n_rows,
                        float *dst, struct rc_err *err)
 {
-    return ctx->ops->tensor_read(ctx, t, row, n_rows, dst, err);
+    return ctx->ops->tensor_read(moving(ctx), t, row, n_rows, dst, err);
 }
 
 const float *be_tensor_view(struct be_ctx *ctx, const struct be_tensor *t)
@@ -200,7 +212,7 @@ uint64_t be_kv_page_bytes(const struct be_kv_desc *d, uint32_t cls)
 #define OP(name)                                                                                \
     enum rc be_##name(struct be_ctx *ctx, const struct be_##name##_args *a, struct rc_err *err) \
     {                                                                                           \
-        return ctx->ops->name(ctx, a, err);                                                     \
+        return ctx->ops->name(moving(ctx), a, err);                                             \
     }
 OP(embed)
 OP(rms_norm)
@@ -223,7 +235,7 @@ OP(argmax)
         if (!ctx->ops->op)                                                                  \
             return rc_fail(err, RC_UNSUPPORTED, "backend '%s' has no operation '" #op "'",  \
                            ctx->ops->name);                                                 \
-        return ctx->ops->op(ctx, a, err);                                                   \
+        return ctx->ops->op(moving(ctx), a, err);                                           \
     }
 OP(scale)
 OP(act)

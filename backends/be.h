@@ -89,10 +89,11 @@ struct be_stats {
     uint64_t hot_allocs; /* allocations after be_ctx_seal */
     uint64_t ops;        /* operations run */
     unsigned n_threads;
-    char kernels[32];      /* "avx2" */
-    char f32_gemm[64];     /* "own" or "openblas (self-check passed)" ... */
-    char device[64];       /* "NVIDIA H200 (sm_90, driver 580.159)"; "" for cpu */
-    uint64_t device_bytes; /* of arenas on the device; 0 for cpu */
+    char kernels[32];            /* "avx2" */
+    char f32_gemm[64];           /* "own" or "openblas (self-check passed)" ... */
+    char device[64];             /* "NVIDIA H200 (sm_90, driver 580.159)"; "" for cpu */
+    uint64_t device_bytes;       /* of arenas on the device; 0 for cpu */
+    uint64_t device_total_bytes; /* memory of the device; 0 for cpu */
 };
 
 /* How operations reached the device (backends with generated kernels; all 0 for
@@ -138,6 +139,9 @@ void be_ctx_free(struct be_ctx **ctx);
 /* From now on every allocation is a hot-path fault, see above. */
 void be_ctx_seal(struct be_ctx *ctx);
 void be_ctx_stats(const struct be_ctx *ctx, struct be_stats *out);
+/* Rises with every operation, copy and weight that was begun. Any thread may ask: this is how
+ * a watchdog tells a long pass from one that stands still. */
+uint64_t be_ctx_moved(const struct be_ctx *ctx);
 /* Zeros for a backend without generated kernels. */
 void be_ctx_kstats(const struct be_ctx *ctx, struct be_kstats *out);
 /* What was decided while the model loaded, a line each, for people (run-time compiled kernels:
@@ -446,7 +450,8 @@ enum rc be_sample(struct be_ctx *, const struct be_sample_args *, struct rc_err 
 
 /* ------------------------------------------------- operations of eyes and ears
  * What the towers of models that see and hear need beside the above. A backend has all of them
- * or none: RC_UNSUPPORTED where it has none, which be_can_towers tells beforehand. */
+ * or none: RC_UNSUPPORTED where it has none, which be_can_towers tells beforehand. True of a
+ * backend that has be_scale too, which towers call as well. */
 bool be_can_towers(const struct be_ctx *);
 
 /* out = f(x), or out = add + f(x), value by value; out may be x or add. NaN stays NaN. */

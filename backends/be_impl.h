@@ -11,6 +11,7 @@
 struct be_ctx {
     const struct be_ops *ops;
     bool sealed;
+    uint64_t moved; /* be_ctx_moved; written by be.c alone */
     /* a backend's own context begins with this struct */
 };
 

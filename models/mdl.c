@@ -162,13 +162,10 @@ out:
 
 static enum rc over(const char *what, uint64_t need, uint64_t allowed, struct rc_err *err)
 {
-    rc_fail_what(err, RC_LIMIT, what, "%s: %" PRIu64 " bytes are needed, %" PRIu64 " are allowed",
-                 what, need, allowed);
-    if (err) {
-        err->n = need;
-        err->limit = allowed;
-    }
-    return RC_LIMIT;
+    return rc_bound(rc_fail_what(err, RC_LIMIT, what,
+                                 "%s: %" PRIu64 " bytes are needed, %" PRIu64 " are allowed", what,
+                                 need, allowed),
+                    need, allowed, err);
 }
 
 /* What an encoder's workspace is worth, and that it is too small for the longest inputs. */
@@ -193,16 +190,22 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
 {
     const struct mdl_opts *o = &m->opts;
     struct rc_err e = RC_ERR_INIT;
+    uint64_t most;
+    bool more;
     enum rc rc;
 
     m->info.full_input_tokens = m->info.max_input_tokens;
     while ((rc = m->fam->fit(m, &e)) == RC_OK) {
-        if (o->workspace_bytes && m->plan.tensor_bytes > o->workspace_bytes)
-            rc = over("workspace_bytes", m->plan.tensor_bytes, o->workspace_bytes, &e);
+        /* rows that are only wished for leave the backend's scratch its room, and the machine's
+         * memory to those who need it */
+        more = mdl_passes_more(m);
+        most = more ? o->workspace_bytes / 2 : o->workspace_bytes;
+        if (o->workspace_bytes && m->plan.tensor_bytes > most)
+            rc = over("workspace_bytes", m->plan.tensor_bytes, most, &e);
         else
             rc = mdl_plan_build_tensors(&m->plan, &e);
         /* be.h: RC_NOMEM about "workspace" is the configured bound, not the machine */
-        if (rc == RC_NOMEM && strcmp(e.what, "workspace") == 0)
+        if (rc == RC_NOMEM && (more || strcmp(e.what, "workspace") == 0))
             rc = e.code = RC_LIMIT;
         if (rc != RC_LIMIT || !m->fam->shrink || !m->fam->shrink(m))
             break;
@@ -219,6 +222,7 @@ static enum rc build_activations(struct mdl *m, struct rc_err *err)
 static enum rc check_context(struct mdl *m, struct rc_err *err)
 {
     uint32_t want = m->opts.ctx_tokens;
+    uint64_t need;
 
     if (m->geo.n_classes == 0)
         return RC_OK;
@@ -227,15 +231,12 @@ static enum rc check_context(struct mdl *m, struct rc_err *err)
         want = m->info.train_ctx_tokens;
     if (want <= m->info.ctx_tokens)
         return RC_OK;
-    rc_fail_what(err, RC_LIMIT, "kv_bytes",
-                 "a context of %u tokens needs %" PRIu64 " bytes of KV cache, %" PRIu64
-                 " are allowed: %u tokens fit",
-                 want, mdl_kv_need_bytes(&m->geo, want), m->opts.kv_bytes, m->info.ctx_tokens);
-    if (err) {
-        err->n = mdl_kv_need_bytes(&m->geo, want);
-        err->limit = m->opts.kv_bytes;
-    }
-    return RC_LIMIT;
+    need = mdl_kv_need_bytes(&m->geo, want);
+    return rc_bound(rc_fail_what(err, RC_LIMIT, "kv_bytes",
+                                 "a context of %u tokens needs %" PRIu64
+                                 " bytes of KV cache, %" PRIu64 " are allowed: %u tokens fit",
+                                 want, need, m->opts.kv_bytes, m->info.ctx_tokens),
+                    need, m->opts.kv_bytes, err);
 }
 
 /* Phase two: budgets, then memory, then one token through everything. */
@@ -565,7 +566,7 @@ enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            : cannot(m, "extract by schema", err);
 }
 
-uint32_t mdl_extract_rows(const struct mdl *m)
+uint32_t mdl_encode_rows(const struct mdl *m)
 {
     return m->passes.max_rows;
 }

@@ -25,6 +25,9 @@ struct mdl_opts {
     uint32_t ctx_tokens;   /* wanted context: RC_LIMIT when kv_bytes cannot hold it.
                               0 = the model's own, lowered to fit */
     uint32_t batch_tokens; /* most rows of one mdl_decode / mdl_encode pass */
+    uint32_t encode_rows;  /* encoders: rows of a pass where half of workspace_bytes holds them (or
+                              none is told and the backend has them), else fewer, down to
+                              batch_tokens. 0 = batch_tokens */
     uint32_t max_seqs;     /* most sequences of one pass */
     uint32_t max_out;      /* most logits rows of one pass, at least max_seqs; 0 = max_seqs. A
                               verification of k drafts wants k + 1 for each sequence */
@@ -230,7 +233,7 @@ enum rc mdl_embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
                          const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
                          struct rc_err *err);
 /* n_seqs sequences packed: sequence s is ids[offsets[s] .. offsets[s+1]), each of
- * 1 to max_input_tokens rows. Any number: what exceeds one pass (batch_tokens rows,
+ * 1 to max_input_tokens rows. Any number: what exceeds one pass (mdl_encode_rows rows,
  * mdl_encode_max_seqs sequences) is run in several, with the same numbers.
  * out [n_seqs, mdl_encode_dim], pooled and normalized as the model's sidecars say. */
 enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
@@ -261,6 +264,7 @@ enum rc mdl_pair_tokens(const struct mdl *m, const char *query, size_t n_query, 
                         size_t n_doc, bool truncate, bool *truncated, struct mdl_ids *out,
                         struct rc_err *err);
 uint32_t mdl_encode_max_seqs(const struct mdl *m);
+uint32_t mdl_encode_rows(const struct mdl *m); /* of one pass; at least max_input_tokens */
 /* Pixels as they were decoded: [height, stride] bytes of RGB or RGBA (alpha is dropped). */
 struct mdl_image {
     uint32_t width, height; /* >= 1 */
@@ -329,8 +333,7 @@ enum rc mdl_dims_check(const struct mdl *m, uint32_t dims, struct rc_err *err);
  * Every span of 1 to span_words words is scored for every field of every instance.
  * Source: encoders.md 6; docs/models/gliner2.md. */
 #define MDL_EXTRACT_COUNTS 20   /* a prompt has 0 to 19 instances */
-#define MDL_EXTRACT_WORDS 2048u /* of a sequence, at most; and fields of a prompt with instances \
-                                 */
+#define MDL_EXTRACT_WORDS 2048u /* of a sequence; and fields of a prompt with instances */
 
 struct mdl_extract_prompt {
     uint32_t mark;     /* its first in marks[]: [P]; those of its fields follow */
@@ -366,11 +369,10 @@ struct mdl_extract_out {
     enum rc (*spans)(void *user, uint32_t seq, uint32_t prompt, uint32_t instance, uint32_t field,
                      const float *logits, struct rc_err *err);
 };
-/* n sequences, any number: what exceeds one pass (mdl_extract_rows in all) is run in several, with
+/* n sequences, any number: what exceeds one pass (mdl_encode_rows in all) is run in several, with
  * the same numbers. Errors: RC_UNSUPPORTED of other models, RC_INVALID what is out of range
  * (err->item says of which sequence; nothing is computed then), RC_CANCELLED. */
 enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                     const struct mdl_extract_out *out, struct rc_err *err);
-uint32_t mdl_extract_rows(const struct mdl *m); /* of one pass; at least max_input_tokens */
 
 #endif

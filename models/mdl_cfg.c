@@ -157,6 +157,17 @@ enum rc mdl_cfg_gelu(const json_t *obj, const char *what, const char *key, enum 
                         key, act);
 }
 
+enum rc mdl_cfg_vocab(const struct mdl *m, uint32_t vocab_size, struct rc_err *err)
+{
+    uint32_t n = mdl_tok_vocab(m->tok);
+
+    return n <= vocab_size ? RC_OK
+                           : rc_fail_what(err, RC_FORMAT, "tokenizer.json",
+                                          "the tokenizer has %u pieces, the model only %u token "
+                                          "vectors",
+                                          n, vocab_size);
+}
+
 enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out, struct rc_err *err)
 {
     json_error_t je;

@@ -157,6 +157,7 @@ struct mdl {
     bool (*encode_stop)(void *user); /* see mdl_set_encode_stop */
     void *encode_stop_user;
     void *state; /* the family's own */
+    const struct bert_sbert *sbert; /* of an embedder with side files, in its state (mdl_sbert.h) */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
     void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
     void *trace_user;
@@ -243,11 +244,13 @@ extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_b
 enum rc mdl_identity(const struct mdl *m, int root_fd, const char *recipe, char out[65],
                      struct rc_err *err);
 
-/* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens and info.max_input_tokens, again after
- * shrink, which halves the former down to the latter and then takes from both (as in mdl_family).
+/* mdl_passes.c. fit: sizes m->passes from opts.batch_tokens, opts.encode_rows and
+ * info.max_input_tokens, again after shrink, which halves the rows down to those that are needed
+ * and then takes from the inputs too (as in mdl_family). more: rows that are only wished for.
  * run: mdl_encode_with, for a family that has encode; media only where it has check_media. */
 enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err);
 bool mdl_passes_shrink(struct mdl *m);
+bool mdl_passes_more(const struct mdl *m);
 void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
@@ -292,6 +295,8 @@ enum rc mdl_cfg_str(const json_t *obj, const char *what, const char *key, const 
 /* "gelu" and its kin; absent: "gelu". RC_UNSUPPORTED for others, by name. */
 enum rc mdl_cfg_gelu(const json_t *obj, const char *what, const char *key, enum be_epi *out,
                      struct rc_err *err);
+/* No more pieces in the tokenizer than rows in the table of vocab_size: RC_FORMAT. */
+enum rc mdl_cfg_vocab(const struct mdl *m, uint32_t vocab_size, struct rc_err *err);
 /* Parses a side file that must hold a JSON object. *out NULL when it is absent and
  * not required. Caller json_decrefs. */
 enum rc mdl_cfg_load(int root_fd, const char *name, bool required, json_t **out,

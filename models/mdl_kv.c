@@ -118,14 +118,11 @@ enum rc mdl_kv_fit(struct mdl_kv_geometry *out, uint32_t *out_ctx, uint32_t page
     if (ctx < least) {
         if (!seq_bytes(cls, n_classes, page_tokens, chunk, least, &bytes))
             bytes = UINT64_MAX;
-        rc_fail_what(err, RC_LIMIT, "kv_bytes",
-                     "KV cache: %u tokens need %" PRIu64 " bytes, %" PRIu64 " are allowed", least,
-                     bytes, kv_bytes);
-        if (err) {
-            err->n = bytes;
-            err->limit = kv_bytes;
-        }
-        return RC_LIMIT;
+        return rc_bound(rc_fail_what(err, RC_LIMIT, "kv_bytes",
+                                     "KV cache: %u tokens need %" PRIu64 " bytes, %" PRIu64
+                                     " are allowed",
+                                     least, bytes, kv_bytes),
+                        bytes, kv_bytes, err);
     }
     while (lo < hi) { /* largest x whose deal fits; x = 0 is one sequence, which does */
         uint64_t mid = hi - (hi - lo) / 2;

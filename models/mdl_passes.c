@@ -16,17 +16,29 @@
 #define MAX_ROWS (1u << 20) /* no family takes inputs of more tokens */
 #define LEAST_INPUT 64u     /* a workspace for less is refused */
 
-/* Rows of one pass: batch_tokens, but never less than one input of full length
- * (else no input of that length could ever be served). */
-enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err)
+/* batch_tokens, but never less than one input of full length (else no input of that length could
+ * ever be served). */
+static uint32_t rows_needed(const struct mdl *m)
 {
-    struct mdl_passes *p = &m->passes;
     uint32_t rows = m->opts.batch_tokens;
 
     if (rows < m->info.max_input_tokens)
         rows = m->info.max_input_tokens;
-    if (rows > MAX_ROWS)
-        rows = MAX_ROWS;
+    return rows < MAX_ROWS ? rows : MAX_ROWS;
+}
+
+bool mdl_passes_more(const struct mdl *m)
+{
+    return m->passes.max_rows > rows_needed(m);
+}
+
+enum rc mdl_passes_fit(struct mdl *m, struct rc_err *err)
+{
+    struct mdl_passes *p = &m->passes;
+    uint32_t rows = rows_needed(m);
+
+    if (rows < m->opts.encode_rows)
+        rows = m->opts.encode_rows < MAX_ROWS ? m->opts.encode_rows : MAX_ROWS;
     mdl_passes_deinit(p);
     p->max_rows = rows;
     p->max_seqs = rows / 2 < MAX_SEQS ? rows / 2 : MAX_SEQS;
@@ -41,6 +53,11 @@ bool mdl_passes_shrink(struct mdl *m)
 {
     uint32_t most = m->info.max_input_tokens;
 
+    if (mdl_passes_more(m)) {
+        m->opts.encode_rows = m->passes.max_rows / 2;
+        return true;
+    }
+    m->opts.encode_rows = 0; /* not even all that are needed fit */
     if (m->passes.max_rows > most) {
         m->opts.batch_tokens = m->passes.max_rows / 2;
         return true;

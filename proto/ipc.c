@@ -514,6 +514,20 @@ static void copy_text(char *to, size_t cap, const uint8_t *s, size_t n)
     to[o] = '\0';
 }
 
+const char *ipc_stage(const char *word)
+{
+    static const char *const stages[] = {
+        IPC_STAGE_PARSE,     IPC_STAGE_FETCH,     IPC_STAGE_IMAGE,     IPC_STAGE_SOUND,
+        IPC_STAGE_TEXT_RUN,  IPC_STAGE_IMAGE_RUN, IPC_STAGE_SOUND_RUN, "model_admission",
+        "inference",
+    };
+
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+        if (strcmp(stages[i], word) == 0)
+            return stages[i];
+    return NULL;
+}
+
 void ipc_error_from(Ipc__Error *out, const struct rc_err *err)
 {
     ipc__error__init(out);
@@ -524,6 +538,7 @@ void ipc_error_from(Ipc__Error *out, const struct rc_err *err)
     out->n = err->n;
     out->limit = err->limit;
     out->item = err->item;
+    out->stage = (char *)(err->stage ? err->stage : "");
 }
 
 void ipc_error_to(struct rc_err *out, const Ipc__Error *in)
@@ -535,6 +550,7 @@ void ipc_error_to(struct rc_err *out, const Ipc__Error *in)
     out->n = in->n;
     out->limit = in->limit;
     out->item = in->item < 0 ? -1 : in->item;
+    out->stage = ipc_stage(in->stage ? in->stage : "");
     copy_text(out->msg, sizeof(out->msg), in->message.data, in->message.len);
     if (in->what)
         copy_text(out->what, sizeof(out->what), (const uint8_t *)in->what, strlen(in->what));

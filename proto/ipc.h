@@ -12,8 +12,9 @@
  * Extra descriptors (launcher only) travel with flag IPC_F_FDS; all received
  * descriptors are close-on-exec; unexpected ones are closed and the frame refused.
  *
- * No policy, no logging, no state beyond the descriptor. Thread rule: one
- * thread per channel. Tests: tests/proto/test_ipc.c, tests/fuzz/fuzz_ipc.c
+ * No policy, no logging, no state beyond the descriptor. Thread rule: one thread per
+ * channel reads; several may send, for a frame is one datagram, and no order holds between
+ * their frames. Tests: tests/proto/test_ipc.c, tests/fuzz/fuzz_ipc.c
  */
 #ifndef INFERD_IPC_H
 #define INFERD_IPC_H
@@ -36,6 +37,10 @@
 #define IPC_DECIDE_TEXTS 4096u        /* inputs x questions, and examples and descriptions */
 #define IPC_DECIDE_BYTES (64u << 20)  /* of those texts together */
 #define IPC_CALIBRATION_ID_MAX 64u
+/* Embed.outputs */
+#define IPC_OUT_DENSE 1u
+#define IPC_OUT_SPARSE 2u
+#define IPC_OUT_TOKENS 4u
 /* Of an Extract task. Names, in bytes: of labels, fields, records, relations, tasks, choices. */
 #define IPC_EXTRACT_INPUTS 1024u
 #define IPC_EXTRACT_INPUT_BYTES (8u << 20) /* of one text */
@@ -92,8 +97,20 @@ bool ipc_utf8_valid(const void *s, size_t n_bytes);
 
 /* An Error frame body from err and back. The Ipc__Error borrows err's strings.
  * _to distrusts its input: bytes that are not UTF-8 become '?', an unknown code (or
- * OK, which is no error) becomes RC_INTERNAL, long text is cut at a character. */
+ * OK, which is no error) becomes RC_INTERNAL, long text is cut at a character, an unknown stage is
+ * none. */
 void ipc_error_from(Ipc__Error *out, const struct rc_err *err);
 void ipc_error_to(struct rc_err *out, const Ipc__Error *in);
+
+/* Where one input of many may fail, as clients are told (http-api.md 2.2). */
+#define IPC_STAGE_PARSE "parse"
+#define IPC_STAGE_FETCH "fetch"
+#define IPC_STAGE_IMAGE "image_decode"
+#define IPC_STAGE_SOUND "audio_decode"
+#define IPC_STAGE_TEXT_RUN "text_inference"
+#define IPC_STAGE_IMAGE_RUN "image_inference"
+#define IPC_STAGE_SOUND_RUN "audio_inference"
+/* The constant that is this word; NULL: none of them. */
+const char *ipc_stage(const char *word);
 
 #endif

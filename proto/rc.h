@@ -48,11 +48,13 @@ enum rc {
 /* msg: a full sentence for people (thing, value, expectation), valid UTF-8.
  * what: machine-readable subject - a tensor, field or file name - or "".
  * n, limit: the count seen and the bound it broke, 0 when not about a bound.
- * item: 0-based index of the failing input of a batch, -1 when none. */
+ * item: 0-based index of the failing input of a batch, -1 when none.
+ * stage: where that input failed, a constant (ipc_stage), NULL when not said. */
 struct rc_err {
     enum rc code;
     int32_t item;
     uint64_t n, limit;
+    const char *stage;
     char what[128];
     char msg[512];
 };

@@ -46,10 +46,14 @@
     X(models_dir, STR, "models", 0, 0, "models", "folder whose subfolders and .gguf files are "    \
       "the models")                                                                                \
     X(preload, LIST, NULL, 0, 0, "models", "models to load at start")                              \
-    X(max_loaded_models, U64, 10, 1, 1000, "models", "workers kept; the longest idle one is "      \
-      "evicted for a new one")                                                                     \
+    X(pin, LIST, NULL, 0, 0, "models", "models to load at start that are neither evicted nor "     \
+      "unloaded when idle")                                                                        \
+    X(max_loaded_models, U64, 10, 1, 1000, "models", "workers kept; an idle one is evicted for a " \
+      "new one")                                                                                   \
     X(keep_alive_s, U64, 300, 0, 31536000, "models", "idle time after which a model is unloaded; " \
       "0 = never")                                                                                 \
+    X(keep_alive_max_s, U64, 86400, 0, 31536000, "models", "most that a request may ask for with " \
+      "keep_alive")                                                                                \
     X(load_timeout_s, U64, 600, 1, 86400, "models", "time a load may take")                        \
     X(ctx_tokens, U64, 0, 0, 4194304, "models", "context length, refused when kv_mb cannot "   \
       "hold it; 0 = the model's own, lowered to fit kv_mb")                                                                                 \
@@ -71,7 +75,7 @@
     X(speculation_tokens, U64, 4, 1, 8, "models", "tokens guessed ahead for one answer")           \
     X(workspace_mb, U64, 512, 16, 1048576, "models", "MiB of activations and scratch per worker")  \
     X(memory_mb, U64, 0, 0, 16777216, "models", "MiB all workers together may use; 0 = 80 % of "   \
-      "the machine or cgroup")                                                                     \
+      "the machine or cgroup; of the host: with a device see device_memory_mb")                    \
     X(kv_dtype, ENUM, "auto", "auto|f16|f32|q8_0", 0, "models", "number format of the KV cache; "  \
       "auto = f16 for quantized checkpoints, f32 for float ones; q8_0 is for backend cuda")        \
     X(threads, U64, 0, 0, 1024, "models", "compute threads per worker; 0 = what the cgroup allows")\
@@ -80,6 +84,8 @@
     X(backend, ENUM, "cpu", "cpu|cuda", 0, "device", "what runs the models: the processor, or an " \
       "NVIDIA GPU (needs only its driver)")                                                        \
     X(device, U64, 0, 0, 63, "device", "which of the backend's devices")                           \
+    X(device_memory_mb, U64, 0, 0, 16777216, "device", "MiB of that device all workers together "  \
+      "may use; 0 = 90 % of what it has")                                                          \
     X(compute, ENUM, "exact_f32", "exact_f32|tf32|f16", 0, "device", "products of float weights: " \
       "full f32, or faster and coarser: tf32 rounds factors of f32 weights to 10 bits (sm_80 and "   \
       "newer), f16 also keeps activations in f16")                                                 \
@@ -110,8 +116,11 @@
     X(sandbox, ENUM, "strict", "strict|permissive|off", 0, "safety", "what to do when a sandbox "  \
       "layer cannot be had")                                                                       \
     X(worker, STR, "", 0, 0, "safety", "path of inferd-worker; default beside inferd")             \
-    X(hang_timeout_s, U64, 120, 1, 86400, "safety", "a worker silent this long with work in hand " \
-      "is killed")                                                                                 \
+    X(hang_timeout_s, U64, 120, 1, 86400, "safety", "a worker whose work has not moved on for so "  \
+      "long is killed")                                                                            \
+    X(silence_timeout_ms, U64, 4000, 2000, 600000, "safety", "a worker without a sign of life for " \
+      "so long, while it loads or has work, is killed; it gives one a second, however long a pass "\
+      "takes")                                                                                     \
     X(drain_grace_ms, U64, 30000, 0, 3600000, "safety", "time streams get to finish after SIGTERM")\
     X(log_level, ENUM, "info", "debug|info|warn|error", 0, "watch", "least level written to "      \
       "stderr")                                                                                    \

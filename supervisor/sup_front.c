@@ -213,6 +213,7 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     }
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
     sup_http_free(&f.pub.http);
+    sup_passes_deinit(&f.pub.passes);
     sup_fleet_free(&f.pub.fleet);
     sup_auth_free(&f.pub.auth);
     sup_metrics_free(&f.pub.metrics);

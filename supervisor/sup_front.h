@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "sup_cache.h"
+#include "sup_pass.h"
 
 struct sup_auth;
 struct sup_conf;
@@ -31,8 +32,9 @@ struct sup_front {
     bool draining;
     struct sup_cache_secret cache_secret;
     struct sup_quota *quota; /* of tenants */
-    uint32_t active;         /* API requests in work, against max_concurrent_requests */
-    uint64_t held_bytes;     /* of their files and waiting bodies: sup_call_hold */
+    uint32_t active;     /* API requests in work, against max_concurrent_requests */
+    struct sup_passes passes; /* that models have shown */
+    uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
 };
 
 /* Returns the process's exit status. */

@@ -20,16 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOGS = os.path.join(ROOT, "build", "test-logs")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "inferd")
-PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0", "cohere==7.3.1"]
-NODE_PACKAGES = ["openai@7.59.0"]
+PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0", "cohere==7.3.1", "kubernetes-validate==1.37.0", "schemathesis==4.32.5",
+               "langchain-openai==1.7.4", "llm==0.36"]
+NODE_PACKAGES = ["openai@7.59.0", "@kubernetes-models/keda@2.0.0", "@kubernetes-models/prometheus-operator@6.0.0"]
 JOBS = min(2, os.cpu_count() or 1)  # programs under test at once
 # Programs of cmocka at once: some only wait (test_sup_fleet), and the longest begin first, so that none is left over at the end.
 UNIT_JOBS = JOBS + 1
 LONGEST = re.compile(r"^(test_mdl_cuda_faults|test_sup_fleet|emu_test_mdl_gemma|test_be_kconf_emu|emu_|test_be_cpu_attn|test_be_cuda_)")
 # Scripts that show a person's view or a reference's numbers: the C under them is reached by other scripts and by the unit tests,
 # so the sanitized pass leaves them out (named with --match, they run).
-PLAIN_ONLY = re.compile(r"^(acquire|api_docs|cli_(bench|docs|doctor|models)|contract|device_emulated|golden_http|openai_.*|qualify_eg2|real_weights)\.py$")
-ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_")  # scripts that compare times or fill the machine
+PLAIN_ONLY = re.compile(r"^(acquire|api_(docs|properties)|cli_(bench|docs|doctor|models)|clients|contract|deploy|deploy_image|device_emulated|golden_http|openai_.*|qualify_eg2|real_weights)\.py$")
+ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_|^probes")  # scripts that compare times or fill the machine
 CMOCKA = re.compile(r"^(?:\d+: )?\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+)")
 CASE = re.compile(r"^(ok|FAIL|skip) - (.*)$")
 
@@ -256,9 +257,10 @@ def venv():
                 return py
     except OSError:
         pass
-    status, _ = run([sys.executable, "-m", "venv", "--clear", path], "venv", 120)
+    # one that stands only gets what it lacks: others may be using it
+    status = 0 if os.path.exists(py) else run([sys.executable, "-m", "venv", "--clear", path], "venv", 120)[0]
     if status == 0:
-        status, _ = run([py, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PY_PACKAGES], "venv-pip", 300)
+        status, _ = run([py, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PY_PACKAGES], "venv-pip", 600)
     if status != 0:
         return None
     with open(mark, "w", encoding="ascii") as f:

@@ -19,6 +19,8 @@
 
 #include <utf8proc.h>
 
+#define LOOK_EVERY (1u << 16) /* characters, tokens or pieces between two looks at ask->stop */
+
 #define AT_SEP 1u
 #define AT_SENTENCE 2u
 
@@ -27,6 +29,11 @@ struct place {
     uint32_t tokens; /* tokens before it */
     uint8_t kinds;   /* AT_ */
 };
+
+static bool stopped(const struct wrk_chunk_ask *ask, size_t i)
+{
+    return ask->stop != NULL && i % LOOK_EVERY == 0 && ask->stop->ask(ask->stop->user);
+}
 
 /* -------------------------------------------------------------------- places */
 
@@ -37,14 +44,17 @@ static bool white(uint32_t c)
            c == 0x205f || c == 0x3000;
 }
 
-/* *n places: the first is the text's beginning. out has room for n_tokens. */
-static void find_places(struct place *out, uint32_t *n, const uint32_t *offsets, size_t n_tokens)
+/* *n places: the first is the text's beginning. out has room for n_tokens. False: stopped. */
+static bool find_places(struct place *out, uint32_t *n, const uint32_t *offsets, size_t n_tokens,
+                        const struct wrk_chunk_ask *ask)
 {
     uint32_t k = 0, end = 0;
 
     for (size_t i = 0; i < n_tokens; i++) {
         uint32_t from = offsets[2 * i], to = offsets[2 * i + 1];
 
+        if (stopped(ask, i))
+            return false;
         if (i == 0)
             out[k++] = (struct place){0};
         else if (from >= end && from > out[k - 1].pos)
@@ -52,6 +62,7 @@ static void find_places(struct place *out, uint32_t *n, const uint32_t *offsets,
         end = to > end ? to : end;
     }
     *n = k;
+    return true;
 }
 
 /* ----------------------------------------------------------------- sentences */
@@ -200,9 +211,10 @@ static uint32_t char_at(const char *s, size_t n, size_t *len)
     return k > 0 ? (uint32_t)c : 0xfffd;
 }
 
-/* Gives places their final positions and kinds; returns the text's length in code points. */
-static uint32_t read_text(struct place *p, uint32_t n_places, const char *text, size_t n_bytes,
-                          const struct wrk_chunk_ask *ask)
+/* Gives places their final positions and kinds; *n_chars: the text's length in code points. False:
+ * stopped. */
+static bool read_text(struct place *p, uint32_t n_places, const char *text, size_t n_bytes,
+                      const struct wrk_chunk_ask *ask, uint32_t *n_chars)
 {
     uint32_t pos = 0, at = 0, sep_end = 0, word_end = 0;
     bool settled = true; /* place 0 is the beginning, whatever stands there */
@@ -214,6 +226,8 @@ static uint32_t read_text(struct place *p, uint32_t n_places, const char *text, 
         uint32_t c = char_at(text + i, n_bytes - i, &len);
         bool begins = ask->sentences && sentence_begins(&ends, c), found = false;
 
+        if (stopped(ask, pos))
+            return false;
         while (at + 1 < n_places && p[at + 1].pos <= pos) {
             at++;
             settled = false;
@@ -232,7 +246,8 @@ static uint32_t read_text(struct place *p, uint32_t n_places, const char *text, 
         if (found)
             sep_end = pos + 1;
     }
-    return pos;
+    *n_chars = pos;
+    return true;
 }
 
 /* -------------------------------------------------------------------- pieces */
@@ -248,6 +263,8 @@ static enum rc cut(struct wrk_chunks *out, const struct place *p, uint32_t n_pla
     while (done < n_places && out->n < ask->most) {
         uint32_t end, after = TOKENS(done + 1);
 
+        if (stopped(ask, out->n))
+            return rc_fail(err, RC_CANCELLED, "stopped at piece %u", out->n);
         while (from < done && after - p[from].tokens > ask->target)
             from++; /* less overlap, so that something new fits */
         if (after - p[from].tokens > ask->target)
@@ -304,7 +321,7 @@ enum rc wrk_chunk(struct wrk_chunks *out, const char *text, size_t n_bytes, cons
 {
     struct wrk_chunks made = {0};
     struct place *p = NULL;
-    uint32_t n_places = 0, n_chars;
+    uint32_t n_places = 0, n_chars = 0;
     enum rc rc;
 
     if ((rc = check(ask, err)) != RC_OK)
@@ -315,9 +332,11 @@ enum rc wrk_chunk(struct wrk_chunks *out, const char *text, size_t n_bytes, cons
     }
     if ((p = malloc(n_tokens * sizeof(*p))) == NULL)
         return rc_fail(err, RC_NOMEM, "places between %zu tokens", n_tokens);
-    find_places(p, &n_places, offsets, n_tokens);
-    n_chars = read_text(p, n_places, text, n_bytes, ask);
-    rc = cut(&made, p, n_places, (uint32_t)n_tokens, n_chars, ask, err);
+    if (find_places(p, &n_places, offsets, n_tokens, ask) &&
+        read_text(p, n_places, text, n_bytes, ask, &n_chars))
+        rc = cut(&made, p, n_places, (uint32_t)n_tokens, n_chars, ask, err);
+    else
+        rc = rc_fail(err, RC_CANCELLED, "stopped while %zu bytes were cut", n_bytes);
     free(p);
     if (rc == RC_OK)
         *out = made;

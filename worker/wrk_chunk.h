@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "mdl_tok.h"
 #include "rc.h"
 
 struct wrk_chunk_ask {
@@ -19,6 +20,7 @@ struct wrk_chunk_ask {
     const char *sep;  /* pieces end behind it where they can; UTF-8 */
     size_t n_sep;     /* 0 = none; at most WRK_CHUNK_SEP_MAX */
     bool sentences;   /* else behind sentences, where they can */
+    const struct mdl_tok_stop *stop; /* asked now and then: RC_CANCELLED; or NULL */
 };
 #define WRK_CHUNK_SEP_MAX 256u
 
@@ -36,7 +38,8 @@ struct wrk_chunks {
  * tokens has no pieces; else the first begins at 0, the last (unless cut) ends with the text, and
  * each begins where the one before ended, or earlier by the overlap. No piece begins with white
  * space unless a token is white space. Errors: RC_INVALID names the field; RC_NOMEM. A character
- * that takes more tokens than target is RC_INVALID too (n tokens, limit). */
+ * that takes more tokens than target is RC_INVALID too (n tokens, limit). RC_CANCELLED: stop said
+ * so. */
 enum rc wrk_chunk(struct wrk_chunks *out, const char *text, size_t n_bytes, const uint32_t *offsets,
                   size_t n_tokens, const struct wrk_chunk_ask *ask, struct rc_err *err);
 

@@ -66,7 +66,7 @@ enum rc wrk_embed_asked(const struct wrk_engine *e, const char *identity, uint32
 
 enum rc wrk_embed_open(struct wrk_task *t, const struct wrk_embed_ask *q, struct rc_err *why)
 {
-    bool dense = (q->outputs & WRK_OUT_DENSE) != 0;
+    bool dense = (q->outputs & IPC_OUT_DENSE) != 0;
     struct wrk_embed *m;
 
     if (q->n > WRK_EMBED_ITEMS_MAX)
@@ -96,7 +96,7 @@ static enum rc embed_open(struct wrk_engine *e, struct wrk_task *t, struct rc_er
 {
     const Ipc__Embed *q = t->frame->embed;
     struct wrk_embed_ask ask = {.dim = q->dimensions != 0 ? q->dimensions : e->info->embed_dim,
-                                .outputs = q->outputs != 0 ? q->outputs : WRK_OUT_DENSE,
+                                .outputs = q->outputs != 0 ? q->outputs : IPC_OUT_DENSE,
                                 .first = WRK_NO_ITEM,
                                 .per_item = q->per_item,
                                 .truncate = q->truncate,
@@ -148,18 +148,19 @@ enum rc wrk_embed_item_failed(struct wrk_embed *m, uint32_t idx, const char *sta
                               struct rc_err *why)
 {
     why->item = (int32_t)idx;
+    why->stage = stage;
     if (!m->per_item || idx == m->first)
         return why->code;
     if (m->n_bad == m->cap_bad) {
         uint32_t cap = m->cap_bad == 0 ? 8 : m->cap_bad * 2;
-        struct wrk_bad *p = realloc(m->bad, cap * sizeof(*p));
+        struct rc_err *p = realloc(m->bad, cap * sizeof(*p));
 
         if (p == NULL)
             return rc_fail(why, RC_NOMEM, "item errors");
         m->bad = p;
         m->cap_bad = cap;
     }
-    m->bad[m->n_bad++] = (struct wrk_bad){*why, stage};
+    m->bad[m->n_bad++] = *why;
     m->item[idx].done = true;
     m->n_done++;
     return RC_OK;
@@ -195,7 +196,7 @@ static enum rc input_tokens(struct wrk_engine *e, struct wrk_task *t, struct wrk
     if (in->n_parts > 0 || in->is_group) {
         if ((rc = wrk_embed_parts_check(e, in, later, why)) != RC_OK)
             return rc;
-        if (*later && m->outputs != WRK_OUT_DENSE)
+        if (*later && m->outputs != IPC_OUT_DENSE)
             return rc_fail_what(why, RC_UNSUPPORTED, "input",
                                 "inputs with files have dense vectors only");
         return *later ? RC_OK : wrk_embed_parts_tokens(e, m, in, NULL, NULL, why);
@@ -233,7 +234,7 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
     enum rc rc;
 
     it->idx = idx;
-    it->run_stage = WRK_STAGE_TEXT;
+    it->run_stage = IPC_STAGE_TEXT_RUN;
     rc = t->rerank != NULL ? wrk_rerank_tokens(e, t, idx, &it->truncated, why)
                            : input_tokens(e, t, it, &later, why);
     rc = too_long(e, rc, why);
@@ -249,7 +250,7 @@ static enum rc read_item(struct wrk_engine *e, struct wrk_task *t, uint32_t idx,
     if (rc != RC_OK) {
         m->ids.n = from;
         it->n = 0;
-        return wrk_embed_item_failed(m, idx, WRK_STAGE_TEXT, why);
+        return wrk_embed_item_failed(m, idx, IPC_STAGE_TEXT_RUN, why);
     }
     if (m->ids.n > WRK_EMBED_TOKENS_MAX)
         return rc_bound(rc_fail_what(why, RC_TOO_LARGE, t->rerank != NULL ? "documents" : "input",

@@ -18,10 +18,6 @@
 #define WRK_TOKEN_VECTORS_BYTES (64ull << 20)
 #define WRK_TOKEN_HELD_BYTES (128ull << 20)
 
-/* Embed.outputs */
-#define WRK_OUT_DENSE 1u
-#define WRK_OUT_SPARSE 2u
-#define WRK_OUT_TOKENS 4u
 /* Prepared media wait in memory: with so many bytes of them no further item is begun, and one
  * item's own have at most so many. The engine never holds more than the sum of both. */
 #define WRK_MEDIA_READY_BYTES (32ull << 20)
@@ -31,13 +27,6 @@
  * none of those rows is padding. */
 #define WRK_MEDIA_COHORT 4u
 #define WRK_MEDIA_COHORT_ROWS 2048u
-
-/* Stages of an item, as ItemError.stage says them. */
-#define WRK_STAGE_TEXT ""
-#define WRK_STAGE_IMAGE "image_decode"
-#define WRK_STAGE_SOUND "audio_decode"
-#define WRK_STAGE_IMAGE_RUN "image_inference"
-#define WRK_STAGE_SOUND_RUN "audio_inference"
 
 /* Lexical weights: token ids ascending, each once, weights > 0. */
 struct wrk_sparse {
@@ -69,18 +58,13 @@ struct wrk_item {
     uint32_t *media_row; /* from the item's first row */
     uint32_t n_media;
     bool ready;
-    const char *run_stage; /* "" for a text */
-};
-
-struct wrk_bad {
-    struct rc_err err; /* err.item = index */
-    const char *stage;
+    const char *run_stage; /* of a failing pass: IPC_STAGE_ */
 };
 
 /* What a task asks of the encoder, whatever its message. */
 struct wrk_embed_ask {
     uint32_t n, dim;  /* items; values kept of each vector */
-    unsigned outputs; /* WRK_OUT_ */
+    unsigned outputs; /* IPC_OUT_ */
     uint32_t first;   /* the item encoded before all others, whose failure is the task's, or
                          WRK_NO_ITEM */
     bool per_item, truncate;
@@ -95,7 +79,6 @@ struct wrk_embed {
     uint32_t n_read;      /* items looked at: texts are tokens then */
     uint32_t n_done;      /* vectors and failures */
     bool per_item, truncate;
-    bool again; /* its last pass was ended by another task's end: it goes first */
     struct mdl_ids ids;
     struct wrk_item *item;                          /* by index */
     struct wrk_item **order;                        /* texts to encode, shortest first */
@@ -103,14 +86,9 @@ struct wrk_embed {
     struct wrk_item **media_order;                  /* items with files, as they came */
     uint32_t n_media_order, media_read, media_next; /* media_read: first not yet made ready */
     char *task_type;
-    float *out;          /* [n, dim]; NULL when no dense vectors were asked for */
-    struct wrk_bad *bad; /* item errors */
+    float *out;         /* [n, dim]; NULL when no dense vectors were asked for */
+    struct rc_err *bad; /* item errors: item = index */
     uint32_t n_bad, cap_bad;
-};
-
-struct wrk_embed_pick {
-    struct wrk_task *task;
-    struct wrk_item *item;
 };
 
 struct wrk_rerank {
@@ -127,7 +105,7 @@ struct wrk_rerank {
 enum rc wrk_embed_open(struct wrk_task *t, const struct wrk_embed_ask *q, struct rc_err *why);
 /* model_identity of a request against the model's; "" = any. */
 enum rc wrk_identity_check(const struct wrk_engine *e, const char *asked, struct rc_err *why);
-/* A failure of one item: the task's, unless it asked for item errors. stage: a constant. */
+/* A failure of one item: the task's, unless it asked for item errors. stage: IPC_STAGE_. */
 enum rc wrk_embed_item_failed(struct wrk_embed *m, uint32_t idx, const char *stage,
                               struct rc_err *why);
 /* Checks the tokens that ids has from `from` on, and makes them the item's. */

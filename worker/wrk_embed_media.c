@@ -127,8 +127,8 @@ static enum rc file(const struct wrk_engine *e, const Ipc__EmbedPart *p, struct 
     enum wrk_media_kind kind = WRK_MEDIA_UNKNOWN;
     enum rc rc = wrk_media_check(p->mime, p->data.data, p->data.len, &kind, why);
 
-    *stage = strncmp(p->mime, "audio/", 6) == 0 || wrk_media_is_sound(kind) ? WRK_STAGE_SOUND
-                                                                            : WRK_STAGE_IMAGE;
+    *stage = strncmp(p->mime, "audio/", 6) == 0 || wrk_media_is_sound(kind) ? IPC_STAGE_SOUND
+                                                                            : IPC_STAGE_IMAGE;
     if (rc == RC_OK && wrk_media_is_sound(kind))
         rc = sound(e, kind, p, out, why);
     else if (rc == RC_OK && wrk_media_is_image(kind))
@@ -169,9 +169,9 @@ static enum rc files(struct wrk_engine *e, struct wrk_item *it, const Ipc__Embed
         e->media.bytes += mdl_media_bytes(*m);
         bytes += mdl_media_bytes(*m);
         rows += mdl_media_tokens(*m);
-        if (it->run_stage[0] == 0)
+        if (strcmp(it->run_stage, IPC_STAGE_TEXT_RUN) == 0) /* its first file's */
             it->run_stage =
-                strcmp(*stage, WRK_STAGE_SOUND) == 0 ? WRK_STAGE_SOUND_RUN : WRK_STAGE_IMAGE_RUN;
+                strcmp(*stage, IPC_STAGE_SOUND) == 0 ? IPC_STAGE_SOUND_RUN : IPC_STAGE_IMAGE_RUN;
         if (rows > e->info->max_input_tokens) /* before more of them are decoded */
             return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "input",
                                          "%llu tokens and more, the model takes %u",
@@ -196,14 +196,14 @@ static enum rc item(struct wrk_engine *e, struct wrk_task *t, struct wrk_item *i
     size_t from = m->ids.n;
     enum rc rc;
 
-    it->run_stage = "";
+    it->run_stage = IPC_STAGE_TEXT_RUN;
     it->media = calloc(in->n_parts, sizeof(struct mdl_media *));
     it->media_row = calloc(in->n_parts, sizeof(*it->media_row));
     if (it->media == NULL || it->media_row == NULL)
         return rc_fail(why, RC_NOMEM, "files of an input");
     if ((rc = files(e, it, in, stage, why)) != RC_OK)
         return rc;
-    *stage = WRK_STAGE_TEXT;
+    *stage = IPC_STAGE_TEXT_RUN;
     if ((rc = wrk_embed_parts_tokens(e, m, in, it->media, it->media_row, why)) == RC_OK)
         rc = wrk_embed_item_take(e, m, it->idx, from, why);
     if (rc != RC_OK) {
@@ -261,7 +261,7 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
 {
     struct wrk_embed *m = t->embed;
     struct wrk_item *it = m->media_order[m->media_read];
-    const char *stage = WRK_STAGE_IMAGE;
+    const char *stage = IPC_STAGE_IMAGE;
     uint64_t from = wrk_now_us(), others = e->others_us;
     enum rc rc = item(e, t, it, &stage, why);
 
@@ -277,8 +277,8 @@ enum rc wrk_embed_media_prepare(struct wrk_engine *e, struct wrk_task *t, struct
     if (rc == RC_CANCELLED)
         return rc;
     it->n = it->n_media_rows = 0;
-    if (stage[0] != 0) /* what failed, for a task that fails whole */
-        snprintf(why->what, sizeof(why->what), "%s", stage);
+    if (strcmp(stage, IPC_STAGE_TEXT_RUN) != 0) /* a file: its decoder names no field */
+        snprintf(why->what, sizeof(why->what), "input");
     if ((rc = wrk_embed_item_failed(m, it->idx, stage, why)) != RC_OK)
         return rc;
     files_read(e, t, it);

@@ -23,11 +23,10 @@ enum rc wrk_item_lists_init(struct wrk_item_lists *l, const struct wrk_embed *m,
     }
     l->n_errors = m->n_bad;
     for (uint32_t i = 0; i < m->n_bad; i++) {
-        ipc_error_from(&l->why[i], &m->bad[i].err);
+        ipc_error_from(&l->why[i], &m->bad[i]);
         ipc__item_error__init(&l->errs[i]);
-        l->errs[i].index = (uint32_t)m->bad[i].err.item;
+        l->errs[i].index = (uint32_t)m->bad[i].item;
         l->errs[i].error = &l->why[i];
-        l->errs[i].stage = (char *)m->bad[i].stage;
         l->errors[i] = &l->errs[i];
     }
     return RC_OK;
@@ -108,9 +107,9 @@ enum rc wrk_embed_send(struct wrk_engine *e, const struct wrk_task *t, struct rc
     v.n_errors = l.n_errors;
     v.errors = l.errors;
     v.model_identity = (char *)e->info->identity;
-    v.n_sparse = (m->outputs & WRK_OUT_SPARSE) != 0 ? m->n : 0;
+    v.n_sparse = (m->outputs & IPC_OUT_SPARSE) != 0 ? m->n : 0;
     v.sparse = o.sparse_ptr;
-    v.n_token_vectors = (m->outputs & WRK_OUT_TOKENS) != 0 ? m->n : 0;
+    v.n_token_vectors = (m->outputs & IPC_OUT_TOKENS) != 0 ? m->n : 0;
     v.token_vectors = o.rows_ptr;
     if (m->n_media_order > 0) {
         v.n_n_media_tokens = m->n;

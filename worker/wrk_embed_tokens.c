@@ -15,13 +15,13 @@
 enum rc wrk_outputs_check(const struct wrk_engine *e, unsigned outputs, const char *field,
                           struct rc_err *why)
 {
-    if ((outputs & ~(WRK_OUT_DENSE | WRK_OUT_SPARSE | WRK_OUT_TOKENS)) != 0)
+    if ((outputs & ~(IPC_OUT_DENSE | IPC_OUT_SPARSE | IPC_OUT_TOKENS)) != 0)
         return rc_fail_what(why, RC_INVALID, field, "%s %u, expected a sum of 1, 2 and 4", field,
                             outputs);
-    if ((outputs & WRK_OUT_SPARSE) != 0 && !e->info->can_sparse)
+    if ((outputs & IPC_OUT_SPARSE) != 0 && !e->info->can_sparse)
         return rc_fail_what(why, RC_UNSUPPORTED, field,
                             "this model has no head for sparse (lexical) weights");
-    if ((outputs & WRK_OUT_TOKENS) != 0 && e->info->token_dim == 0)
+    if ((outputs & IPC_OUT_TOKENS) != 0 && e->info->token_dim == 0)
         return rc_fail_what(why, RC_UNSUPPORTED, field,
                             "this model has no head for a vector of each token");
     return RC_OK;
@@ -32,7 +32,7 @@ static bool keeps_rows(const struct wrk_task *t, const struct wrk_item *it)
 {
     const struct wrk_embed *m = t->embed;
 
-    return (m->outputs & WRK_OUT_TOKENS) != 0 && (t->rerank == NULL || it->idx == m->first);
+    return (m->outputs & IPC_OUT_TOKENS) != 0 && (t->rerank == NULL || it->idx == m->first);
 }
 
 enum rc wrk_tokens_count(const struct wrk_engine *e, struct wrk_task *t, struct wrk_item *it,
@@ -133,9 +133,9 @@ enum rc wrk_tokens_take(struct wrk_engine *e, struct wrk_task *t, struct wrk_ite
     enum rc rc = RC_OK;
 
     wrk_item_drop_tokens(it); /* of a pass that ended early */
-    if ((t->embed->outputs & WRK_OUT_SPARSE) != 0)
+    if ((t->embed->outputs & IPC_OUT_SPARSE) != 0)
         rc = take_sparse(e, e->embed_ids + row0, e->embed_weights + row0, it->n, &it->sparse, why);
-    if (rc == RC_OK && (t->embed->outputs & WRK_OUT_TOKENS) != 0)
+    if (rc == RC_OK && (t->embed->outputs & IPC_OUT_TOKENS) != 0)
         rc = take_rows(e, t, it, row0, stop, why);
     return rc;
 }

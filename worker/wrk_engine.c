@@ -81,6 +81,7 @@ void wrk_engine_free(struct wrk_engine **pe)
     wrk_batch_deinit(e);
     wrk_embed_deinit(e);
     wrk_extract_deinit(e);
+    wrk_pass_deinit(e);
     wrk_protos_deinit(&e->protos);
     wrk_shapes_deinit(&e->shapes);
     mdl_set_stop(e->o.mdl, NULL);

@@ -12,6 +12,7 @@
 #include "wrk_out.h"
 #include "wrk_pace.h"
 #include "wrk_pages.h"
+#include "wrk_pass.h"
 #include "wrk_protos.h"
 #include "wrk_radix.h"
 #include "wrk_sample.h"
@@ -31,7 +32,8 @@ struct wrk_task {
     Ipc__Frame *frame; /* owned; NULL once nothing of it is needed */
     size_t frame_bytes;
     bool prepared;  /* checked and tokenized; files of an Embed task may still be undecoded */
-    bool in_pass;   /* of embeddings, which runs now: nobody but that pass ends it */
+    bool in_pass;   /* of an encoder, which runs now: nobody but that pass ends it */
+    bool again;     /* its last pass was ended by another task's end: it goes first */
     bool cancelled; /* meanwhile */
     struct wrk_gen gen;
     struct wrk_embed *embed; /* of a Decide task too: the texts of this round; of a Rerank task */
@@ -109,24 +111,20 @@ struct wrk_engine {
     struct wrk_draws draws;
 
     /* one embedding micro-batch */
-    uint32_t embed_turn;
     int32_t *embed_ids;
     uint32_t *embed_offsets;
     float *embed_out;
-    struct wrk_embed_pick *pick;
     float *embed_weights, *embed_vectors; /* of each row, where the model gives them */
     uint32_t max_embed_seqs, embed_rows;
-    uint32_t encode_dim;  /* values of a sequence; 0: the model encodes nothing */
+    uint32_t encode_dim; /* values of a sequence; 0: the model encodes nothing */
     /* A pass may wait for the texts of clients that the last one answered: when that one ended, how
-     * long it took, how many tasks it ended or left. wait_from: since when it waits, 0 = it does not */
+     * long it took, how many tasks it ended or left. wait_from: since when it waits, 0 = it does
+     * not */
     uint64_t pass_end_us, pass_us, wait_from_us, wait_until_us;
     uint32_t n_expected, n_answered;
     uint64_t n_embed_passes, n_embed_waits, embed_wait_us;
     uint64_t token_bytes; /* of token vectors, held by tasks that have begun */
-    uint32_t n_in_pass;   /* picks, while the model runs */
-    uint64_t pass_look_us;
-    enum rc pass_fatal;
-    struct rc_err pass_err;
+    struct wrk_pass pass; /* of an encoder */
     struct wrk_media_count {
         uint32_t turn;
         uint64_t bytes;               /* of prepared media, now */

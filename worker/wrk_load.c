@@ -131,6 +131,7 @@ enum rc wrk_load(struct wrk_loaded *out, int root_fd, const struct wrk_load_opts
         o->spec == WRK_SPEC_OFF ? 0 : bounded(o->spec_most, WRK_SPEC_DEFAULT, WRK_SPEC_MOST);
     m.max_out = l.spec_most > 0 ? wrk_spec_rows(l.max_seqs) : 0;
     m.batch_tokens = l.batch_tokens;
+    m.encode_rows = device ? WRK_ENCODE_ROWS : 0; /* few rows leave most of a device idle */
     if ((rc = kv_type(o->kv_dtype, device, &m, err)) != RC_OK)
         goto out;
     if ((rc = find_drafter(&drafter_fd, root_fd, o, err)) != RC_OK)

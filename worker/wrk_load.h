@@ -36,6 +36,7 @@ struct wrk_loaded {
 #define WRK_SEQS_MAX 256u
 #define WRK_BATCH_DEFAULT 512u
 #define WRK_BATCH_MAX 8192u
+#define WRK_ENCODE_ROWS 8192u /* of a pass of an encoder on a device, if there is room */
 #define WRK_SPEC_DEFAULT 4u
 #define WRK_KV_DEFAULT (512ull << 20)
 

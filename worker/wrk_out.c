@@ -390,6 +390,12 @@ static enum rc send_calls(struct wrk_out *o, uint32_t n, struct wrk_chan *c, con
     return rc;
 }
 
+/* No room for what the next token brings, of those lists that were asked for. */
+static bool full(const struct wrk_out *o)
+{
+    return (o->logprobs && o->n_prob >= o->cap_prob) || (o->ids_wanted && o->n_ids >= o->cap_ids);
+}
+
 enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c, uint32_t finish,
                      struct rc_err *err)
 {
@@ -406,9 +412,9 @@ enum rc wrk_out_send(struct wrk_out *o, struct wrk_delta *s, struct wrk_chan *c,
     if (finish == 0 && n_text == 0 && n_prob == 0 && o->n_ids == 0 && o->n_think == 0 &&
         n_calls == 0)
         return RC_OK;
+    /* nobody sees a part of it: while nothing was sent, a crash can still be hidden */
     if (finish == 0 && !o->stream && n_text < WRK_OUT_GATHER && n_prob < WRK_DELTA_PROBS &&
-        o->n_think < WRK_OUT_GATHER && n_calls == 0 && o->n_prob < o->cap_prob &&
-        o->n_ids < o->cap_ids)
+        o->n_think < WRK_OUT_GATHER && n_calls == 0 && !full(o))
         return RC_OK;
     while (n_prob > WRK_DELTA_PROBS) {
         put_probs(o, s, &d, 0, WRK_DELTA_PROBS);

@@ -58,8 +58,8 @@ static enum rc read_weights(const struct wrk_engine *e, const Ipc__Rerank *q, st
 
 static unsigned outputs_of(const struct wrk_rerank *r)
 {
-    return (r->weight[0] > 0 ? WRK_OUT_DENSE : 0) | (r->weight[1] > 0 ? WRK_OUT_SPARSE : 0) |
-           (r->weight[2] > 0 ? WRK_OUT_TOKENS : 0);
+    return (r->weight[0] > 0 ? IPC_OUT_DENSE : 0) | (r->weight[1] > 0 ? IPC_OUT_SPARSE : 0) |
+           (r->weight[2] > 0 ? IPC_OUT_TOKENS : 0);
 }
 
 /* The task type if the model knows it, else none: not every embedder has prompts. */
@@ -104,7 +104,7 @@ enum rc wrk_rerank_open(struct wrk_engine *e, struct wrk_task *t, struct rc_err 
 {
     const Ipc__Rerank *q = t->frame->rerank;
     struct wrk_embed_ask ask = {.dim = e->encode_dim,
-                                .outputs = WRK_OUT_DENSE,
+                                .outputs = IPC_OUT_DENSE,
                                 .first = WRK_NO_ITEM,
                                 .per_item = q->per_item,
                                 .truncate = q->truncate,
@@ -326,7 +326,7 @@ enum rc wrk_rerank_send(struct wrk_engine *e, const struct wrk_task *t, struct r
     if ((rc = wrk_item_lists_init(&l, m, r->n_docs, err)) != RC_OK)
         goto out;
     for (uint32_t i = 0; i < m->n_bad; i++)
-        bad[m->bad[i].err.item] = true;
+        bad[m->bad[i].item] = true;
     for (uint32_t i = 0; i < r->n_docs; i++)
         if (!bad[i])
             score(r, m, i, &s);

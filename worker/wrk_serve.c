@@ -22,6 +22,7 @@
 #include "wrk_engine.h"
 #include "wrk_load.h"
 #include "wrk_log.h"
+#include "wrk_pulse.h"
 
 #define QUEUE_DEFAULT 256u
 #define WAIT_MS_MAX 50u /* of embed_wait_ms */
@@ -49,6 +50,7 @@ struct wrk {
     struct wrk_loaded model;
     struct wrk_engine *engine; /* NULL before the load */
     bool idle_told;            /* Stats were sent since the last step */
+    struct wrk_pulse *pulse;
     uint64_t progress_us;
 };
 
@@ -63,6 +65,7 @@ static void on_progress(void *user, const char *stage, uint64_t done, uint64_t t
     Ipc__Progress m = IPC__PROGRESS__INIT;
     uint64_t now = wrk_now_us();
 
+    wrk_pulse_moved(w->pulse);
     if (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0)
         _exit(WRK_EXIT_OK);
     if (now - w->progress_us < PROGRESS_US && done < total)
@@ -140,6 +143,7 @@ static enum rc listen_meanwhile(void *user, struct rc_err *err)
     struct wrk *w = user;
     enum rc rc = drain_channel(w, err);
 
+    wrk_pulse_moved(w->pulse);
     return rc == RC_OK || rc == RC_AGAIN ? wrk_engine_stats(w->engine, STATS_US, err) : rc;
 }
 
@@ -234,6 +238,8 @@ static enum rc tell_loaded(struct wrk *w, struct rc_err *err)
     l.kernels = s.kernels;
     l.device = s.device;
     l.device_bytes = s.device_bytes;
+    l.device_total_bytes = s.device_total_bytes;
+    l.host_bytes = s.device_bytes != 0 ? wrk_engine_bytes(w->engine) : 0;
     if (!wrk_device_is_cpu(&w->o->device))
         l.compute = (char *)(w->o->device.compute ? w->o->device.compute : "exact_f32");
     l.weight_bytes = s.weight_bytes;
@@ -267,10 +273,13 @@ static enum rc on_load(struct wrk *w, Ipc__Frame **f, struct rc_err *err)
     struct rc_err why = RC_ERR_INIT;
     enum rc rc;
 
+    wrk_pulse_work(w->pulse, true);
     if ((*f)->load->probe_only)
         rc = probe(w, &why, err);
     else if ((rc = load(w, &why)) == RC_OK)
         w->state = READY;
+    if (w->state == READY)
+        wrk_pulse_watch(w->pulse, w->model.be);
     if (rc == RC_CLOSED)
         return rc;
     if (rc != RC_OK) {
@@ -410,6 +419,7 @@ static enum rc turn(struct wrk *w, bool work, struct rc_err *err)
 
     if (work) {
         w->idle_told = false;
+        wrk_pulse_moved(w->pulse);
         if ((rc = wrk_engine_step(w->engine, err)) != RC_OK)
             return rc;
         return wrk_engine_stats(w->engine, STATS_US, err);
@@ -434,7 +444,10 @@ static enum rc loop(struct wrk *w, struct rc_err *err)
     while (!w->stop || wrk_chan_waiting(&w->chan)) {
         bool blocked = wrk_chan_waiting(&w->chan);
         struct pollfd p = {.fd = w->chan.fd, .events = blocked ? POLLOUT : POLLIN};
-        int n = poll(&p, 1, blocked ? -1 : patience(w, has_work(w)));
+        int n;
+
+        wrk_pulse_work(w->pulse, blocked || (w->engine != NULL && wrk_engine_busy(w->engine)));
+        n = poll(&p, 1, blocked ? -1 : patience(w, has_work(w)));
 
         if (n < 0 && errno != EINTR)
             return rc_fail(err, RC_IO, "poll: %s", strerror(errno));
@@ -468,6 +481,7 @@ static enum rc send_ready(struct wrk *w, const struct wrk_sandbox_report *r, str
     }
     ready.version = IPC_VERSION;
     ready.pid = (uint32_t)getpid();
+    ready.beat_ms = WRK_BEAT_MS;
     ready.n_sandbox = r->n;
     ready.sandbox = ptr;
     f.body_case = IPC__FRAME__BODY_READY;
@@ -502,9 +516,11 @@ int wrk_serve(const struct wrk_serve_opts *o)
         return WRK_EXIT_SANDBOX;
     }
     if ((rc = wrk_chan_init(&w.chan, o->channel_fd, &err)) == RC_OK &&
+        (rc = wrk_pulse_start(&w.pulse, o->channel_fd, &err)) == RC_OK &&
         (rc = send_ready(&w, &report, &err)) == RC_OK)
         rc = loop(&w, &err);
     w.status = ended(&w, rc, &err);
+    wrk_pulse_stop(&w.pulse);
     wrk_engine_free(&w.engine);
     wrk_unload(&w.model);
     be_ctx_free(&w.be);

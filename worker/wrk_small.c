@@ -129,7 +129,8 @@ static enum rc chunk(struct wrk_engine *e, const struct wrk_task *t, struct rc_e
                                       .most = m->max_chunks,
                                       .sep = (const char *)m->separator.data,
                                       .n_sep = m->separator.len,
-                                      .sentences = m->sentences};
+                                      .sentences = m->sentences,
+                                      .stop = mdl_stop(e->o.mdl)};
     const char *text = m->text.len > 0 ? (const char *)m->text.data : "";
     struct wrk_chunks pieces = {0};
     struct mdl_ids ids = {0};

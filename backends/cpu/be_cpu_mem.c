@@ -50,17 +50,13 @@ enum rc be_cpu_alloc(struct be_cpu_ctx *c, enum be_cpu_mem kind, uint64_t n_byte
         return rc_fail(err, RC_NOMEM, "%s: %llu bytes is more than any memory", what,
                        (unsigned long long)n_bytes);
     if (kind == BE_CPU_MEM_WORK && c->workspace_limit > 0 &&
-        (n_bytes > c->workspace_limit || c->mem[kind] > c->workspace_limit - n_bytes)) {
-        enum rc rc = rc_fail_what(err, RC_NOMEM, "workspace",
-                                  "%s needs %llu bytes of workspace: %llu of %llu are in use", what,
-                                  (unsigned long long)n_bytes, (unsigned long long)c->mem[kind],
-                                  (unsigned long long)c->workspace_limit);
-        if (err) {
-            err->n = c->mem[kind] + n_bytes;
-            err->limit = c->workspace_limit;
-        }
-        return rc;
-    }
+        (n_bytes > c->workspace_limit || c->mem[kind] > c->workspace_limit - n_bytes))
+        return rc_bound(rc_fail_what(err, RC_NOMEM, "workspace",
+                                     "%s needs %llu bytes of workspace: %llu of %llu are in use",
+                                     what, (unsigned long long)n_bytes,
+                                     (unsigned long long)c->mem[kind],
+                                     (unsigned long long)c->workspace_limit),
+                        c->mem[kind] + n_bytes, c->workspace_limit, err);
     if (c->base.sealed)
         c->hot_allocs++;
     if (n_bytes >= MAP_FROM) {

@@ -84,6 +84,8 @@ static enum rc choose_device(struct be_cuda_ctx *c, int device, struct rc_err *e
     if ((rc = be_cuda_do(c, c->d->device_get(&dev, device), "opening the device", err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->device_name(name, sizeof(name), dev), "naming the device",
                          err)) != RC_OK ||
+        (rc = be_cuda_do(c, c->d->device_mem(&c->device_total, dev), "asking the device",
+                         err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->device_attr(&major, ATTR_MAJOR, dev), "asking the device",
                          err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->device_attr(&minor, ATTR_MINOR, dev), "asking the device",
@@ -209,6 +211,7 @@ static void stats(const struct be_ctx *ctx, struct be_stats *out)
         .ops = c->ops,
         .n_threads = 1,
         .device_bytes = c->device_bytes,
+        .device_total_bytes = c->device_total,
     };
     snprintf(out->kernels, sizeof(out->kernels), "sm_%u", c->arch);
     snprintf(out->f32_gemm, sizeof(out->f32_gemm), "%s",

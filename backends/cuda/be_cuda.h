@@ -211,6 +211,7 @@ struct be_cuda_ctx {
     cu_stream stream;
     uint32_t arch, n_sm;
     char device_name[64];
+    size_t device_total; /* bytes of its memory */
     bool lost;
     char lost_why[256];
     bool f16, tf32;          /* opts.compute */

@@ -25,17 +25,13 @@ struct be_cuda_block {
 static enum rc no_memory(struct be_cuda_ctx *c, const char *what, uint64_t n, struct rc_err *err)
 {
     size_t free_bytes = 0, total = 0;
-    enum rc rc;
 
     (void)c->d->mem_info(&free_bytes, &total); /* only for the message */
-    rc = rc_fail_what(
-        err, RC_NOMEM, "device memory", "%s needs %llu bytes on the device: %llu of %llu are free",
-        what, (unsigned long long)n, (unsigned long long)free_bytes, (unsigned long long)total);
-    if (err) {
-        err->n = n;
-        err->limit = free_bytes;
-    }
-    return rc;
+    return rc_bound(rc_fail_what(err, RC_NOMEM, "device memory",
+                                 "%s needs %llu bytes on the device: %llu of %llu are free", what,
+                                 (unsigned long long)n, (unsigned long long)free_bytes,
+                                 (unsigned long long)total),
+                    n, free_bytes, err);
 }
 
 static enum rc block_new(struct be_cuda_ctx *c, enum be_cuda_kind kind, uint64_t size,
@@ -81,16 +77,12 @@ static enum rc over_workspace(struct be_cuda_ctx *c, const char *what, uint64_t 
                               struct rc_err *err)
 {
     uint64_t used = c->mem[BE_CUDA_WORK];
-    enum rc rc = rc_fail_what(err, RC_NOMEM, "workspace",
-                              "%s needs %llu bytes of workspace: %llu of %llu are in use", what,
-                              (unsigned long long)n_bytes, (unsigned long long)used,
-                              (unsigned long long)c->workspace_limit);
 
-    if (err) {
-        err->n = used + n_bytes;
-        err->limit = c->workspace_limit;
-    }
-    return rc;
+    return rc_bound(rc_fail_what(err, RC_NOMEM, "workspace",
+                                 "%s needs %llu bytes of workspace: %llu of %llu are in use", what,
+                                 (unsigned long long)n_bytes, (unsigned long long)used,
+                                 (unsigned long long)c->workspace_limit),
+                    used + n_bytes, c->workspace_limit, err);
 }
 
 enum rc be_cuda_alloc(struct be_cuda_ctx *c, enum be_cuda_kind kind, uint64_t n_bytes,

@@ -19,6 +19,9 @@ const struct be_kfamily *const be_kfamilies[] = {
     /* be_kfam_rows.c: everything that works on single rows */
     &be_kfam_rows,
 
+    /* be_kfam_tower.c: what eyes and ears need beside the above */
+    &be_kfam_tower,
+
     NULL,
 };
 

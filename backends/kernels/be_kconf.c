@@ -227,9 +227,10 @@ const struct kc_builder *kc_builder_get(uint8_t op, uint32_t args_bytes)
         uint32_t n;
     } all[] = {{kc_rows_builders, kc_n_rows_builders},
                {kc_linear_builders, kc_n_linear_builders},
-               {kc_attn_builders, kc_n_attn_builders}};
+               {kc_attn_builders, kc_n_attn_builders},
+               {kc_tower_builders, kc_n_tower_builders}};
 
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         for (uint32_t k = 0; k < all[i].n; k++)
             if (all[i].b[k].op == op && all[i].b[k].args_bytes == args_bytes)
                 return &all[i].b[k];

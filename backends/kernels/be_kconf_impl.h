@@ -125,8 +125,10 @@ struct kc_builder {
     uint64_t (*work)(const struct kc_shape *s); /* multiply-adds of the oracle, roughly */
 };
 const struct kc_builder *kc_builder_get(uint8_t op, uint32_t args_bytes);
-extern const struct kc_builder kc_rows_builders[], kc_linear_builders[], kc_attn_builders[];
-extern const uint32_t kc_n_rows_builders, kc_n_linear_builders, kc_n_attn_builders;
+extern const struct kc_builder kc_rows_builders[], kc_linear_builders[], kc_attn_builders[],
+    kc_tower_builders[];
+extern const uint32_t kc_n_rows_builders, kc_n_linear_builders, kc_n_attn_builders,
+    kc_n_tower_builders;
 
 /* Weight planes of a random matrix of type t, bound to four consecutive kx_p fields at
  * `field`; made by the executor of the repack kernel. */

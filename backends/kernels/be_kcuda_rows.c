@@ -686,6 +686,11 @@ static const char *const arg_types[BE_KROW_COUNT] = {
         [BE_KROW_EMBED] = "kx_embed",
 };
 
+void be_krow_cuda_values(struct be_ktext *out)
+{
+    be_ktext_add(out, "\n%s", lib_common);
+}
+
 enum rc be_krow_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
     const struct be_kart_file *q8 = be_kart_file_find(be_kart_files, "kx_q8.cu");
@@ -696,7 +701,7 @@ enum rc be_krow_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *e
     if (!q8)
         return rc_fail_what(err, RC_INTERNAL, "kx_q8.cu",
                             "'kx_q8.cu' is not embedded in this build");
-    be_ktext_add(out, "\n%s", lib_common);
+    be_krow_cuda_values(out);
     if (!embeds)
         be_ktext_add(out, "%.*s", (int)q8->art.n_bytes, q8->art.data);
     be_ktext_add(out, "%s", embeds ? lib_embed : lib_rows);

@@ -35,6 +35,14 @@ enum be_kop {
     BE_KOP_MUL,         /* of two tensors, element by element */
     BE_KOP_SCALE,
     BE_KOP_ATTN_REL, /* packed, with relative positions */
+    /* of eyes and ears */
+    BE_KOP_ACT,
+    BE_KOP_GLU,
+    BE_KOP_AFFINE,
+    BE_KOP_ROPE2D,
+    BE_KOP_UNFOLD,
+    BE_KOP_CONV1D,
+    BE_KOP_ATTN_LOCAL, /* over the last rows */
 };
 enum be_krows { BE_KROWS_ANY, BE_KROWS_1, BE_KROWS_2_8, BE_KROWS_9_64, BE_KROWS_65 };
 enum be_kact { BE_KACT_F32, BE_KACT_F16, BE_KACT_Q8_0, BE_KACT_Q8_K, BE_KACT_ANY };

@@ -66,6 +66,8 @@ static const struct kind kinds[BE_KN_COUNT] = {
     [BE_KN_SAMPLE] = {"SAMPLE", DST | A},
     [BE_KN_STORE] = {"STORE", NO_DST | A},
     [BE_KN_REL] = {"REL", DST | A | B},
+    [BE_KN_UNARY] = {"UNARY", DST | A},
+    [BE_KN_GATE] = {"GATE", DST | A | B},
 };
 
 static const char *const axis_names[] = {"", "K", "SPLIT", "TILE", "PART", "ROWS"};
@@ -313,6 +315,10 @@ static enum rc check_imm(const struct be_kir *k, uint32_t i, struct rc_err *err)
         return n->imm <= BE_EPI_GEGLU || n->imm == 0xff
                    ? RC_OK
                    : bad(k, i, err, "function %u, expected 0 to %d or 255", n->imm, BE_EPI_GEGLU);
+    case BE_KN_UNARY:
+        return n->imm <= BE_ACT_CLAMP || n->imm == 0xff
+                   ? RC_OK
+                   : bad(k, i, err, "function %u, expected 0 to %d or 255", n->imm, BE_ACT_CLAMP);
     case BE_KN_LOAD_ACT:
     case BE_KN_STORE:
         return n->imm <= BE_KACT_ANY

@@ -48,6 +48,8 @@ enum be_knode_kind {
     BE_KN_SAMPLE,
     BE_KN_STORE, /* a -> output plane imm2; imm: enum be_kact */
     BE_KN_REL,   /* dst: scores; adds the position terms of queries a and keys b */
+    BE_KN_UNARY, /* imm: enum be_act_kind, 0xff = run time */
+    BE_KN_GATE,  /* dst <- a / (1 + e^-b) */
     BE_KN_COUNT
 };
 enum be_kunit { BE_KU_ELEM = 1, BE_KU_ROW, BE_KU_HEAD_ROW, BE_KU_BLOCK };
@@ -123,7 +125,7 @@ struct be_kentry {
     void (*grid)(const struct be_kentry *, const void *args, struct be_kgrid *out);
 };
 struct be_kfamily {
-    const char *name; /* "linear" "attn" "rows" */
+    const char *name; /* "linear" "attn" "rows" "tower" */
     uint32_t (*count)(void);
     const struct be_kentry *(*at)(uint32_t i);
     enum rc (*build)(const struct be_kentry *, struct be_kir *out, struct rc_err *err);
@@ -136,7 +138,7 @@ struct be_kfamily {
     enum rc (*metal_lib)(const char *lib, struct be_ktext *out, struct rc_err *err);
     enum rc (*metal)(const struct be_kir *, struct be_ktext *out, struct rc_err *err);
 };
-extern const struct be_kfamily be_kfam_linear, be_kfam_attn, be_kfam_rows;
+extern const struct be_kfamily be_kfam_linear, be_kfam_attn, be_kfam_rows, be_kfam_tower;
 /* NULL-ended. */
 extern const struct be_kfamily *const be_kfamilies[];
 

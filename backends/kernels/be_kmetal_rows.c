@@ -11,16 +11,17 @@
 
 enum rc be_krow_metal_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
-    const struct be_kart_file *f = be_kart_file_find(be_kart_files, "kx_rows.metal");
-    const struct be_kart_file *q8 = be_kart_file_find(be_kart_files, "kx_q8.metal");
+    static const char *const files[] = {"kx_q8.metal", "kx_values.metal", "kx_rows.metal"};
 
     if (strcmp(lib, "rows") != 0 && strcmp(lib, "embed") != 0)
         return rc_fail(err, RC_INTERNAL, "library '%s' is none of family rows", lib);
-    if (!f || !q8)
-        return rc_fail(err, RC_INTERNAL, "'%s' is not embedded in this build",
-                       f ? "kx_q8.metal" : "kx_rows.metal");
-    be_ktext_add(out, "%.*s", (int)q8->art.n_bytes, q8->art.data);
-    be_ktext_add(out, "%.*s", (int)f->art.n_bytes, f->art.data);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        const struct be_kart_file *f = be_kart_file_find(be_kart_files, files[i]);
+
+        if (!f)
+            return rc_fail(err, RC_INTERNAL, "'%s' is not embedded in this build", files[i]);
+        be_ktext_add(out, "%.*s", (int)f->art.n_bytes, f->art.data);
+    }
     return RC_OK;
 }
 

@@ -86,6 +86,13 @@ static const struct {
     [BE_KOP_MUL] = {"kx_mul", ROWS | K},
     [BE_KOP_SCALE] = {"kx_scale", ROWS | K},
     [BE_KOP_ATTN_REL] = {NULL, ROWS | HEAD | QH | KVH},
+    [BE_KOP_ACT] = {"kx_act", ROWS | K},
+    [BE_KOP_GLU] = {"kx_glu", ROWS | K},
+    [BE_KOP_AFFINE] = {"kx_affine", ROWS | K},
+    [BE_KOP_ROPE2D] = {"kx_rope2d", ROWS | HEAD | QH},
+    [BE_KOP_UNFOLD] = {"kx_unfold", ROWS | K},
+    [BE_KOP_CONV1D] = {"kx_conv1d", ROWS | K},
+    [BE_KOP_ATTN_LOCAL] = {"kx_attn_local", ROWS | HEAD | QH},
 };
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))
 

@@ -71,6 +71,8 @@ static inline uint32_t be_krow_argmax_span(uint32_t k, uint32_t parts)
 enum rc be_krow_run(const struct be_kir *k, const void *args, struct rc_err *err);
 enum rc be_krow_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err);
 enum rc be_krow_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_err *err);
+/* Functions that read and write values of rows, for the libraries of other families too. */
+void be_krow_cuda_values(struct be_ktext *out);
 enum rc be_krow_metal_lib(const char *lib, struct be_ktext *out, struct rc_err *err);
 enum rc be_krow_metal(const struct be_kir *k, struct be_ktext *out, struct rc_err *err);
 

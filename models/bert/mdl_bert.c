@@ -3,7 +3,7 @@
  * Embeddings (word + position + type, LayerNorm), then post-norm layers:
  *   x = LN1(x + Wo attn(x) + bo);  x = LN2(x + W2 gelu(W1 x + b1) + b2)
  * over packed sequences: no padding is ever computed. Vectors are pooled and
- * normalised as the side files say (mdl_sbert_run.c); other heads: mdl_bert_heads.c.
+ * normalised as the side files say (mdl_sbert_run.c); other heads: mdl_scorer.c, mdl_bert_heads.c.
  *
  * Always true: a sequence's vector is the same bytes alone, in a batch, or when a
  * big batch was cut into several passes; passes allocate nothing.
@@ -116,19 +116,10 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     if (rc != RC_OK)
         return rc;
     if (m->info.can_rerank)
-        return mdl_bert_score(m, b, p, out, err);
+        return mdl_scorer_run(&b->head, m, b->x, p, out, err);
     if ((rc = mdl_sbert_vectors(&b->st, m, b->x, p, out, err)) != RC_OK)
         return rc;
     return mdl_bert_tokens(m, b, p, err);
-}
-
-static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                            const char *task_type, bool truncate, bool *truncated,
-                            struct mdl_ids *out, struct rc_err *err)
-{
-    const struct bert *b = m->state;
-
-    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"BertModel",
@@ -158,7 +149,7 @@ const struct mdl_family mdl_bert = {
     .shrink = mdl_passes_shrink,
     .self_test = mdl_passes_self_test,
     .free = mdl_bert_free,
-    .embed_tokens = embed_tokens,
+    .embed_tokens = mdl_sbert_tokens,
     .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,

@@ -5,6 +5,7 @@
 
 #include "mdl_impl.h"
 #include "mdl_sbert.h"
+#include "mdl_scorer.h"
 
 #define BERT_MAX_LAYERS 128
 
@@ -25,15 +26,14 @@ struct bert {
                         count from pad + 1; -1: every row counts, from 0 */
     int32_t sep;     /* a cross-encoder of BERT: rows behind the first of these are of type 1 */
     struct bert_sbert st;
+    struct mdl_scorer head; /* of a cross-encoder */
 
     struct be_weight *word, *position, *type, *ln_w, *ln_b;
-    struct be_weight *dense_w, *dense_b, *logit_w, *logit_b; /* a cross-encoder's head */
-    struct be_weight *lex_w, *lex_b, *vec_w, *vec_b;         /* BGE-M3's heads, or NULL */
+    struct be_weight *lex_w, *lex_b, *vec_w, *vec_b; /* BGE-M3's heads, or NULL */
     struct be_tensor *x, *t, *q, *k, *v, *att, *ff;
-    struct be_tensor *first, *hidden, *logit, *lex, *own_vec; /* of heads that there are */
-    float *host_pooled;                                       /* [seqs of a pass, d_model] */
-    int32_t *types;                                           /* [rows of a pass] */
-    int32_t *pos;                                             /* the same, when pad >= 0 */
+    struct be_tensor *lex, *own_vec; /* of heads that there are */
+    int32_t *types;                  /* [rows of a pass] */
+    int32_t *pos;                    /* the same, when pad >= 0 */
     struct bert_layer layer[BERT_MAX_LAYERS];
 };
 
@@ -42,10 +42,8 @@ enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err 
 enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err);
 void mdl_bert_free(struct mdl *m);
-/* mdl_bert_heads.c: from the rows of the last layer in b->x. Logits [n_seqs] of a cross-encoder; a
- * weight, a vector for every row, where the pass wants them. */
-enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
-                       struct rc_err *err);
+/* mdl_bert_heads.c: from the rows of the last layer in b->x a weight and a vector for every row,
+ * where the pass wants them. */
 enum rc mdl_bert_tokens(struct mdl *m, struct bert *b, const struct mdl_pass *p,
                         struct rc_err *err);
 

@@ -115,26 +115,10 @@ static enum rc from_hf(struct mdl *m, struct bert *b, const json_t *c, struct rc
     return RC_OK;
 }
 
-/* Rows of a matrix in the file; 1 of a vector (GGUF tools drop a last dimension of 1). */
-static enum rc rows_of(const struct mdl *m, const char *name, uint32_t max, uint32_t *out,
-                       struct rc_err *err)
-{
-    const struct mdl_tensor *t = mdl_file_find(m->file, name);
-
-    if (!t)
-        return rc_fail_what(err, RC_WEIGHT_ABSENT, name, "tensor '%s' is missing", name);
-    if (t->n_dims < 1 || t->n_dims > 2 || (t->n_dims == 2 && (t->dims[0] < 1 || t->dims[0] > max)))
-        return rc_fail_what(err, RC_FORMAT, name, "tensor '%s': expected a matrix of 1 to %u rows",
-                            name, max);
-    *out = t->n_dims == 2 ? (uint32_t)t->dims[0] : 1;
-    return RC_OK;
-}
-
 /* Positions of RoBERTa's kind have lost their first rows, so all count from 0. The format has no
  * key for the activation: it is gelu. */
 static enum rc from_gguf(struct mdl *m, struct bert *b, struct rc_err *err)
 {
-    bool causal = false;
     size_t i;
     enum rc rc;
 
@@ -145,43 +129,13 @@ static enum rc from_gguf(struct mdl *m, struct bert *b, struct rc_err *err)
                                    MDL_REQUIRED, (uint32_t *)((char *)b + numbers[i].at), err)) !=
             RC_OK)
             return rc;
-    mdl_gguf_bool(m->file, "bert.attention.causal", &causal);
-    if (causal)
-        return rc_fail_what(err, RC_UNSUPPORTED, "bert.attention.causal",
-                            "GGUF metadata: BERT as a decoder (bert.attention.causal) is not "
-                            "supported");
-    if ((rc = mdl_gguf_cfg_pos(m->file, "bert.attention.layer_norm_epsilon", 1, NAN, &b->norm_eps,
+    if ((rc = mdl_sbert_gguf_refuse_causal(m, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(m->file, "bert.attention.layer_norm_epsilon", 1, NAN, &b->norm_eps,
                                err)) != RC_OK ||
-        (rc = rows_of(m, "token_embd.weight", 1u << 22, &m->info.vocab_size, err)) != RC_OK)
+        (rc = mdl_sbert_gguf_rows(m, "token_embd.weight", 1u << 22, &m->info.vocab_size, err)) !=
+            RC_OK)
         return rc;
-    return rows_of(m, "token_types.weight", 1024, &b->n_types, err);
-}
-
-/* bert.pooling_type */
-enum { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
-
-static enum rc gguf_pooling(const struct mdl *m, uint32_t *out, struct rc_err *err)
-{
-    return mdl_gguf_cfg_u32(m->file, "bert.pooling_type", POOL_NONE, POOL_RANK, POOL_MEAN, out,
-                            err);
-}
-
-/* Where no side files say it, the pooling is the key's, and vectors are divided by their length:
- * the format has no word for that, and what reads it does so. */
-static enum rc gguf_steps(struct mdl *m, struct bert *b, struct rc_err *err)
-{
-    static const enum be_pool kinds[] = {[POOL_NONE] = BE_POOL_MEAN,
-                                         [POOL_MEAN] = BE_POOL_MEAN,
-                                         [POOL_CLS] = BE_POOL_CLS,
-                                         [POOL_LAST] = BE_POOL_LAST};
-    uint32_t kind = 0;
-    enum rc rc = gguf_pooling(m, &kind, err);
-
-    if (rc != RC_OK || b->st.listed)
-        return rc;
-    b->st.pools[0] = kinds[kind];
-    b->st.normalize = true;
-    return RC_OK;
+    return mdl_sbert_gguf_rows(m, "token_types.weight", 1024, &b->n_types, err);
 }
 
 /* BGE-M3's heads, where their files are there: in safetensors or as torch wrote them. */
@@ -220,7 +174,7 @@ static enum rc as_embedder(struct mdl *m, struct bert *b, const struct mdl_src *
     enum rc rc;
 
     if ((rc = mdl_sbert_load(&b->st, src->root_fd, err)) != RC_OK ||
-        (b->gguf && (rc = gguf_steps(m, b, err)) != RC_OK) ||
+        (b->gguf && (rc = mdl_sbert_gguf_steps(&b->st, m, err)) != RC_OK) ||
         (rc = mdl_sbert_join(&b->st, m, src->root_fd, err)) != RC_OK ||
         (rc = find_heads(m, src->root_fd, err)) != RC_OK)
         return rc;
@@ -234,14 +188,12 @@ static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
     const char *name = b->gguf      ? "cls.output.weight"
                        : b->roberta ? "classifier.out_proj.weight"
                                     : "classifier.weight";
-    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+    enum rc rc = mdl_scorer_config(m, name, err);
 
-    if (t && t->n_dims == 2 && t->dims[0] != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
-                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
-                            "are served",
-                            name, (unsigned long long)t->dims[0]);
-    m->info.can_rerank = true;
+    if (rc != RC_OK)
+        return rc;
+    b->head.pool = BE_POOL_CLS;
+    b->head.tanh = true;
     if (b->roberta || b->n_types < 2)
         return RC_OK;
     return mdl_sbert_sep(m, &b->sep, err);
@@ -249,10 +201,11 @@ static enum rc as_scorer(struct mdl *m, struct bert *b, struct rc_err *err)
 
 static enum rc scores(const struct mdl *m, const struct bert *b, bool *out, struct rc_err *err)
 {
-    uint32_t kind = 0;
-    enum rc rc = b->gguf ? gguf_pooling(m, &kind, err) : RC_OK;
+    enum sbert_gguf_pool kind = SBERT_POOL_NONE;
+    enum rc rc = b->gguf ? mdl_sbert_gguf_pooling(m, &kind, err) : RC_OK;
 
-    *out = b->gguf ? kind == POOL_RANK : strstr(m->info.arch, "ForSequenceClassification") != NULL;
+    *out = b->gguf ? kind == SBERT_POOL_RANK
+                   : strstr(m->info.arch, "ForSequenceClassification") != NULL;
     return rc;
 }
 
@@ -272,10 +225,8 @@ enum rc mdl_bert_config(struct mdl *m, const struct mdl_src *src, struct rc_err 
     if (b->d_model % b->n_heads != 0)
         return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
                             "a width of %u is not a multiple of %u heads", b->d_model, b->n_heads);
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     b->head_dim = b->d_model / b->n_heads;
     m->info.train_ctx_tokens = b->n_pos - (uint32_t)(b->pad + 1);
     m->info.max_input_tokens = m->info.train_ctx_tokens;

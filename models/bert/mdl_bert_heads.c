@@ -1,34 +1,12 @@
-/* mdl_bert_heads.c - what else is read from an encoder's last rows: a cross-encoder's logit, the
- * lexical weight and the vector that BGE-M3 gives every token.
+/* mdl_bert_heads.c - what else is read from an encoder's last rows: the lexical weight and the
+ * vector that BGE-M3 gives every token.
  *
- *   logit  = w_o . tanh(W_d h0 + b_d) + b_o          h0: the sequence's first row
  *   weight = relu(w_s . h + b_s);  vector = c / |c|, c = W_c h + b_c
  *
  * Always true: a row's numbers depend on that row alone. Never here: which rows and ids count
- * (mdl_sparse.c). Source: encoders.md 3, 4.3, 4.4. Tests: tests/models/test_mdl_xlmr*.c
+ * (mdl_sparse.c). Source: encoders.md 4.3. Tests: tests/models/test_mdl_xlmr*.c
  */
 #include "mdl_bert.h"
-
-enum rc mdl_bert_score(struct mdl *m, struct bert *b, const struct mdl_pass *p, float *out,
-                       struct rc_err *err)
-{
-    const struct be_pool_args first = {.x = b->x,
-                                       .offsets = p->offsets,
-                                       .n_seqs = p->n_seqs,
-                                       .kind = BE_POOL_CLS,
-                                       .out = b->first};
-    const struct be_softcap_args tanh_1 = {.x = b->hidden, .n = p->n_seqs, .cap = 1};
-    enum rc rc;
-
-    if ((rc = be_pool(m->be, &first, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->first, b->dense_w, b->dense_b, b->hidden, p->n_seqs, BE_EPI_NONE,
-                        err)) != RC_OK ||
-        (rc = be_softcap(m->be, &tanh_1, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->hidden, b->logit_w, b->logit_b, b->logit, p->n_seqs, BE_EPI_NONE,
-                        err)) != RC_OK)
-        return rc;
-    return be_tensor_read(m->be, b->logit, 0, p->n_seqs, out, err);
-}
 
 static enum rc lexical(struct mdl *m, struct bert *b, const struct mdl_pass *p, struct rc_err *err)
 {

@@ -108,13 +108,14 @@ static enum rc plan_score(struct mdl *m, struct bert *b, struct rc_err *err)
         snprintf(dense, sizeof(dense), "classifier.dense");
     else
         snprintf(dense, sizeof(dense), "%spooler.dense", b->prefix);
-    if ((rc = plan_dense(m, dense, b->d_model, b->d_model, &b->dense_w, &b->dense_b, err)) != RC_OK)
+    if ((rc = plan_dense(m, dense, b->d_model, b->d_model, &b->head.dense_w, &b->head.dense_b,
+                         err)) != RC_OK)
         return rc;
     return plan_dense(m,
                       b->gguf      ? "cls.output"
                       : b->roberta ? "classifier.out_proj"
                                    : "classifier",
-                      1, b->d_model, &b->logit_w, &b->logit_b, err);
+                      1, b->d_model, &b->head.logit_w, &b->head.logit_b, err);
 }
 
 enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err)
@@ -165,14 +166,13 @@ enum rc mdl_bert_plan(struct mdl *m, struct rc_err *err)
 enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
 {
     struct bert *b = m->state;
-    uint32_t rows, seqs;
+    uint32_t rows;
     size_t i;
     enum rc rc = mdl_passes_fit(m, err);
 
     if (rc != RC_OK)
         return rc;
     rows = m->passes.max_rows;
-    seqs = m->passes.max_seqs;
     free(b->types);
     free(b->pos);
     b->types = calloc(rows, sizeof(*b->types));
@@ -191,9 +191,6 @@ enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
             {rows, b->d_model, &b->v},
             {rows, b->d_model, &b->att},
             {rows, b->d_ff, &b->ff},
-            {m->info.can_rerank ? seqs : 0, b->d_model, &b->first},
-            {m->info.can_rerank ? seqs : 0, b->d_model, &b->hidden},
-            {m->info.can_rerank ? seqs : 0, 1, &b->logit},
             {m->info.can_sparse ? rows : 0, 1, &b->lex},
             /* where they are as wide as the model, q serves: its layer is done */
             {m->info.token_dim != b->d_model && m->info.token_dim > 0 ? rows : 0, m->info.token_dim,
@@ -206,7 +203,7 @@ enum rc mdl_bert_fit(struct mdl *m, struct rc_err *err)
                 return rc;
     }
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : RC_OK;
+    return m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : mdl_scorer_fit(&b->head, m, err);
 }
 
 void mdl_bert_free(struct mdl *m)

@@ -86,27 +86,6 @@ static enum rc feed_forward(struct mdl *m, struct modernbert *b, const struct mo
     return mdl_dense(m->be, b->ff, w->mlp_out, NULL, b->x, p->n_rows, BE_EPI_ADD, err);
 }
 
-/* A cross-encoder's head: logit = w . LN(gelu(W pooled + b)) + c. */
-static enum rc score(struct mdl *m, struct modernbert *b, const struct mdl_pass *p, float *out,
-                     struct rc_err *err)
-{
-    const struct be_pool_args pool = {.x = b->h,
-                                      .offsets = p->offsets,
-                                      .n_seqs = p->n_seqs,
-                                      .kind = b->score_pool,
-                                      .out = b->pooled};
-    enum rc rc;
-
-    if ((rc = be_pool(m->be, &pool, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->pooled, b->dense_w, b->dense_b, b->hidden, p->n_seqs,
-                        BE_EPI_GELU_ERF, err)) != RC_OK ||
-        (rc = norm(m, b, b->hidden, b->score_norm, b->hidden, p->n_seqs, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, b->hidden, b->logit_w, b->logit_b, b->logit, p->n_seqs, BE_EPI_NONE,
-                        err)) != RC_OK)
-        return rc;
-    return be_tensor_read(m->be, b->logit, 0, p->n_seqs, out, err);
-}
-
 static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct modernbert *b = m->state;
@@ -128,17 +107,8 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
     }
     if ((rc = norm(m, b, b->x, b->final_norm, b->h, p->n_rows, err)) != RC_OK)
         return rc;
-    return m->info.can_rerank ? score(m, b, p, out, err)
+    return m->info.can_rerank ? mdl_scorer_run(&b->head, m, b->h, p, out, err)
                               : mdl_sbert_vectors(&b->st, m, b->h, p, out, err);
-}
-
-static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                            const char *task_type, bool truncate, bool *truncated,
-                            struct mdl_ids *out, struct rc_err *err)
-{
-    const struct modernbert *b = m->state;
-
-    return mdl_sbert_tokens(&b->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"ModernBertModel", "ModernBertForMaskedLM",
@@ -149,8 +119,6 @@ const struct mdl_family mdl_modernbert = {
     .name = "modernbert",
     .hf_archs = hf_archs,
     .gguf_archs = gguf_archs,
-    .gguf_refusal = "ModernBERT is read from safetensors only (config.json, tokenizer.json, "
-                    "model.safetensors)",
     .recipe = "modernbert-f32-sbert-v1",
     .config = mdl_modernbert_config,
     .plan = mdl_modernbert_plan,
@@ -158,7 +126,7 @@ const struct mdl_family mdl_modernbert = {
     .shrink = mdl_passes_shrink,
     .self_test = mdl_passes_self_test,
     .free = mdl_modernbert_free,
-    .embed_tokens = embed_tokens,
+    .embed_tokens = mdl_sbert_tokens,
     .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,

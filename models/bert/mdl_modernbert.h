@@ -5,6 +5,7 @@
 
 #include "mdl_impl.h"
 #include "mdl_sbert.h"
+#include "mdl_scorer.h"
 
 #define MODERNBERT_MAX_LAYERS 128
 
@@ -17,20 +18,21 @@ struct modernbert_layer {
 struct modernbert {
     uint32_t n_layers, d_model, n_heads, head_dim, d_ff, n_pos, radius;
     float norm_eps, theta_full, theta_slides;
-    char prefix[8]; /* "" or "model." */
+    bool gguf;      /* names of GGUF */
+    char prefix[8]; /* "" or "model."; of Hugging Face's names */
     struct bert_sbert st;
-    enum be_pool score_pool; /* of a cross-encoder */
+    struct mdl_scorer head; /* of a cross-encoder */
     bool score_bias;
 
     struct be_weight *word, *embed_norm, *final_norm;
-    struct be_weight *dense_w, *dense_b, *score_norm, *logit_w, *logit_b; /* its head */
     struct be_tensor *x, *h, *q, *k, *v, *att, *ff, *gate;
-    struct be_tensor *pooled, *hidden, *logit;
     struct modernbert_layer layer[MODERNBERT_MAX_LAYERS];
 };
 
 /* mdl_modernbert_cfg.c */
 enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err);
+/* mdl_modernbert_gguf.c */
+enum rc mdl_modernbert_from_gguf(struct mdl *m, struct modernbert *b, struct rc_err *err);
 enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err);
 enum rc mdl_modernbert_fit(struct mdl *m, struct rc_err *err);
 void mdl_modernbert_free(struct mdl *m);

@@ -1,7 +1,8 @@
 /* mdl_modernbert_cfg.c - the numbers of a ModernBERT encoder from config.json, where its weights
  * are, and the memory of its passes.
  *
- * Refuses by name what the forward pass does not do. Published names appear here only.
+ * Refuses by name what the forward pass does not do. Published names appear here only, but for the
+ * keys of GGUF (mdl_modernbert_gguf.c).
  * Source: transformers 5.24, models/modernbert. Tests: tests/models/test_mdl_modernbert_golden.c
  */
 #include <stdio.h>
@@ -125,11 +126,6 @@ static enum rc read_numbers(struct mdl *m, struct modernbert *b, const json_t *c
                          err)) != RC_OK ||
         (rc = read_kinds(b, c, err)) != RC_OK)
         return rc;
-    if (b->d_model % (2 * b->n_heads) != 0)
-        return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
-                            CFG ": hidden_size %u does not make %u heads of an even width",
-                            b->d_model, b->n_heads);
-    b->head_dim = b->d_model / b->n_heads;
     return RC_OK;
 }
 
@@ -137,34 +133,64 @@ static enum rc read_numbers(struct mdl *m, struct modernbert *b, const json_t *c
 
 static enum rc as_scorer(struct mdl *m, struct modernbert *b, const json_t *c, struct rc_err *err)
 {
-    const struct mdl_tensor *t = mdl_file_find(m->file, "classifier.weight");
     const char *pool = NULL;
     enum rc rc;
 
-    if ((rc = mdl_cfg_str(c, CFG, "classifier_pooling", &pool, err)) != RC_OK ||
+    if ((rc = mdl_scorer_config(m, "classifier.weight", err)) != RC_OK ||
+        (rc = mdl_cfg_str(c, CFG, "classifier_pooling", &pool, err)) != RC_OK ||
         (rc = mdl_cfg_bool(c, CFG, "classifier_bias", false, &b->score_bias, err)) != RC_OK)
         return rc;
-    if (t && t->n_dims == 2 && t->dims[0] != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
-                            "tensor '%s': a classifier of %llu labels; cross-encoders of one logit "
-                            "are served",
-                            t->name, (unsigned long long)t->dims[0]);
     if (pool && strcmp(pool, "cls") != 0 && strcmp(pool, "mean") != 0)
         return rc_fail_what(err, RC_UNSUPPORTED, "classifier_pooling",
                             CFG ": classifier_pooling '%.40s' is not supported (cls, mean)", pool);
-    b->score_pool = pool && strcmp(pool, "mean") == 0 ? BE_POOL_MEAN : BE_POOL_CLS;
-    m->info.can_rerank = true;
+    b->head.pool = pool && strcmp(pool, "mean") == 0 ? BE_POOL_MEAN : BE_POOL_CLS;
+    b->head.epi = BE_EPI_GELU_ERF;
+    b->head.norm_eps = b->norm_eps;
     return RC_OK;
+}
+
+static enum rc as_gguf_scorer(struct mdl *m, struct modernbert *b, struct rc_err *err)
+{
+    b->head.pool = BE_POOL_MEAN;
+    b->head.epi = BE_EPI_GELU_ERF;
+    b->head.norm_eps = b->norm_eps;
+    b->score_bias = mdl_file_find(m->file, "cls.bias") != NULL;
+    return mdl_scorer_config(m, "cls.output.weight", err);
 }
 
 static enum rc as_embedder(struct mdl *m, struct modernbert *b, int root_fd, struct rc_err *err)
 {
     enum rc rc = mdl_sbert_load(&b->st, root_fd, err);
 
-    if (rc != RC_OK || (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
+    if (rc != RC_OK || (b->gguf && (rc = mdl_sbert_gguf_steps(&b->st, m, err)) != RC_OK) ||
+        (rc = mdl_sbert_join(&b->st, m, root_fd, err)) != RC_OK)
         return rc;
     mdl_sbert_inform(&b->st, m);
     return RC_OK;
+}
+
+static enum rc from_hf(struct mdl *m, struct modernbert *b, const json_t *c, struct rc_err *err)
+{
+    enum rc rc = refusals(c, err);
+
+    if (mdl_file_find(m->file, "model.embeddings.tok_embeddings.weight"))
+        snprintf(b->prefix, sizeof(b->prefix), "model.");
+    return rc == RC_OK ? read_numbers(m, b, c, err) : rc;
+}
+
+static enum rc as_what(struct mdl *m, struct modernbert *b, const struct mdl_src *src,
+                       struct rc_err *err)
+{
+    enum sbert_gguf_pool kind = SBERT_POOL_NONE;
+    enum rc rc = b->gguf ? mdl_sbert_gguf_pooling(m, &kind, err) : RC_OK;
+
+    if (rc != RC_OK)
+        return rc;
+    if (kind == SBERT_POOL_RANK)
+        return as_gguf_scorer(m, b, err);
+    return !b->gguf && strstr(m->info.arch, "ForSequenceClassification")
+               ? as_scorer(m, b, src->config, err)
+               : as_embedder(m, b, src->root_fd, err);
 }
 
 enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -175,20 +201,20 @@ enum rc mdl_modernbert_config(struct mdl *m, const struct mdl_src *src, struct r
     if (!b)
         return rc_fail(err, RC_NOMEM, "no memory for a model");
     m->state = b; /* freed by mdl_close */
-    if ((rc = refusals(src->config, err)) != RC_OK ||
-        (rc = read_numbers(m, b, src->config, err)) != RC_OK)
+    rc = src->config ? from_hf(m, b, src->config, err) : mdl_modernbert_from_gguf(m, b, err);
+    if (rc != RC_OK)
         return rc;
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
-    if (mdl_file_find(m->file, "model.embeddings.tok_embeddings.weight"))
-        snprintf(b->prefix, sizeof(b->prefix), "model.");
+    if (b->d_model % (2 * b->n_heads) != 0)
+        return rc_fail_what(err, RC_FORMAT, "num_attention_heads",
+                            "a width of %u does not make %u heads of an even width", b->d_model,
+                            b->n_heads);
+    b->head_dim = b->d_model / b->n_heads;
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     m->info.train_ctx_tokens = m->info.max_input_tokens = b->n_pos;
     m->info.n_layers = b->n_layers;
     m->info.d_model = b->d_model;
-    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, b, src->config, err)
-                                                             : as_embedder(m, b, src->root_fd, err);
+    return as_what(m, b, src, err);
 }
 
 /* ------------------------------------------------------------------- weights */
@@ -206,34 +232,50 @@ static enum rc plan_layer(struct mdl *m, struct modernbert *b, uint32_t l, struc
     char stem[48], name[96];
     enum rc rc;
 
-    snprintf(stem, sizeof(stem), "%slayers.%u.", b->prefix, l);
-#define NAME(x) (snprintf(name, sizeof(name), "%s%s.weight", stem, x), name)
-    if ((l > 0 && (rc = plan_vector(m, NAME("attn_norm"), d, &w->attn_norm, err)) != RC_OK) ||
-        (rc = mdl_plan_split(&m->plan, NAME("attn.Wqkv"), BE_USE_LINEAR, 3 * (uint64_t)d, d, 3,
-                             w->qkv, err)) != RC_OK ||
-        (rc = mdl_plan_weight(&m->plan, NAME("attn.Wo"), BE_USE_LINEAR, 2, d, d, 0, &w->attn_out,
-                              err)) != RC_OK ||
-        (rc = plan_vector(m, NAME("mlp_norm"), d, &w->mlp_norm, err)) != RC_OK ||
-        (rc = mdl_plan_split(&m->plan, NAME("mlp.Wi"), BE_USE_LINEAR, 2 * (uint64_t)ff, d, 2, w->wi,
-                             err)) != RC_OK)
+    snprintf(stem, sizeof(stem), "%s%s.%u.", b->prefix, b->gguf ? "blk" : "layers", l);
+#define NAME(hf_, gguf_) \
+    (snprintf(name, sizeof(name), "%s%s.weight", stem, b->gguf ? gguf_ : hf_), name)
+    if ((l > 0 &&
+         (rc = plan_vector(m, NAME("attn_norm", "attn_norm"), d, &w->attn_norm, err)) != RC_OK) ||
+        (rc = mdl_plan_split(&m->plan, NAME("attn.Wqkv", "attn_qkv"), BE_USE_LINEAR,
+                             3 * (uint64_t)d, d, 3, w->qkv, err)) != RC_OK ||
+        (rc = mdl_plan_weight(&m->plan, NAME("attn.Wo", "attn_output"), BE_USE_LINEAR, 2, d, d, 0,
+                              &w->attn_out, err)) != RC_OK ||
+        (rc = plan_vector(m, NAME("mlp_norm", "ffn_norm"), d, &w->mlp_norm, err)) != RC_OK ||
+        (rc = mdl_plan_split(&m->plan, NAME("mlp.Wi", "ffn_up"), BE_USE_LINEAR, 2 * (uint64_t)ff, d,
+                             2, w->wi, err)) != RC_OK)
         return rc;
-    return mdl_plan_weight(&m->plan, NAME("mlp.Wo"), BE_USE_LINEAR, 2, d, ff, 0, &w->mlp_out, err);
+    return mdl_plan_weight(&m->plan, NAME("mlp.Wo", "ffn_down"), BE_USE_LINEAR, 2, d, ff, 0,
+                           &w->mlp_out, err);
 #undef NAME
+}
+
+/* GGUF tools may drop a dimension of 1. */
+static enum rc plan_logit(struct mdl *m, struct modernbert *b, const char *name, struct rc_err *err)
+{
+    const struct mdl_tensor *t = mdl_file_find(m->file, name);
+    const uint64_t d = b->d_model;
+
+    return b->gguf && t && t->n_dims == 1
+               ? mdl_plan_shaped(&m->plan, name, BE_USE_LINEAR, 1, &d, 1, d, &b->head.logit_w, err)
+               : mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2, 1, d, 0, &b->head.logit_w, err);
 }
 
 static enum rc plan_score(struct mdl *m, struct modernbert *b, struct rc_err *err)
 {
     uint32_t d = b->d_model;
+    bool gguf = b->gguf;
     enum rc rc;
 
-    if ((rc = mdl_plan_weight(&m->plan, "head.dense.weight", BE_USE_LINEAR, 2, d, d, 0, &b->dense_w,
-                              err)) != RC_OK ||
-        (b->score_bias && (rc = plan_vector(m, "head.dense.bias", d, &b->dense_b, err)) != RC_OK) ||
-        (rc = plan_vector(m, "head.norm.weight", d, &b->score_norm, err)) != RC_OK ||
-        (rc = mdl_plan_weight(&m->plan, "classifier.weight", BE_USE_LINEAR, 2, 1, d, 0, &b->logit_w,
-                              err)) != RC_OK)
+    if ((rc = mdl_plan_weight(&m->plan, gguf ? "cls.weight" : "head.dense.weight", BE_USE_LINEAR, 2,
+                              d, d, 0, &b->head.dense_w, err)) != RC_OK ||
+        (b->score_bias && (rc = plan_vector(m, gguf ? "cls.bias" : "head.dense.bias", d,
+                                            &b->head.dense_b, err)) != RC_OK) ||
+        (rc = plan_vector(m, gguf ? "cls.norm.weight" : "head.norm.weight", d, &b->head.norm_w,
+                          err)) != RC_OK ||
+        (rc = plan_logit(m, b, gguf ? "cls.output.weight" : "classifier.weight", err)) != RC_OK)
         return rc;
-    return plan_vector(m, "classifier.bias", 1, &b->logit_b, err);
+    return plan_vector(m, gguf ? "cls.output.bias" : "classifier.bias", 1, &b->head.logit_b, err);
 }
 
 enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err)
@@ -243,19 +285,21 @@ enum rc mdl_modernbert_plan(struct mdl *m, struct rc_err *err)
     uint32_t l;
     enum rc rc;
 
-    snprintf(name, sizeof(name), "%sembeddings.tok_embeddings.weight", b->prefix);
-    if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_EMBED, 2, m->info.vocab_size, b->d_model, 0,
-                              &b->word, err)) != RC_OK)
-        return rc;
-    snprintf(name, sizeof(name), "%sembeddings.norm.weight", b->prefix);
-    if ((rc = plan_vector(m, name, b->d_model, &b->embed_norm, err)) != RC_OK)
+#define NAME(hf_, gguf_) \
+    (snprintf(name, sizeof(name), "%s%s.weight", b->prefix, b->gguf ? gguf_ : hf_), name)
+    if ((rc = mdl_plan_weight(&m->plan, NAME("embeddings.tok_embeddings", "token_embd"),
+                              BE_USE_EMBED, 2, m->info.vocab_size, b->d_model, 0, &b->word, err)) !=
+            RC_OK ||
+        (rc = plan_vector(m, NAME("embeddings.norm", "token_embd_norm"), b->d_model, &b->embed_norm,
+                          err)) != RC_OK)
         return rc;
     for (l = 0; l < b->n_layers; l++)
         if ((rc = plan_layer(m, b, l, err)) != RC_OK)
             return rc;
-    snprintf(name, sizeof(name), "%sfinal_norm.weight", b->prefix);
-    if ((rc = plan_vector(m, name, b->d_model, &b->final_norm, err)) != RC_OK)
+    if ((rc = plan_vector(m, NAME("final_norm", "output_norm"), b->d_model, &b->final_norm, err)) !=
+        RC_OK)
         return rc;
+#undef NAME
     return m->info.can_rerank ? plan_score(m, b, err) : mdl_sbert_plan(&b->st, m, err);
 }
 
@@ -265,23 +309,22 @@ enum rc mdl_modernbert_fit(struct mdl *m, struct rc_err *err)
 {
     struct modernbert *b = m->state;
     enum rc rc = mdl_passes_fit(m, err);
-    uint32_t rows = m->passes.max_rows, seqs = m->info.can_rerank ? m->passes.max_seqs : 0;
+    uint32_t rows = m->passes.max_rows;
     const struct {
-        uint32_t rows, cols;
+        uint32_t cols;
         struct be_tensor **slot;
     } want[] = {
-        {rows, b->d_model, &b->x},      {rows, b->d_model, &b->h}, {rows, b->d_model, &b->q},
-        {rows, b->d_model, &b->k},      {rows, b->d_model, &b->v}, {rows, b->d_model, &b->att},
-        {rows, b->d_ff, &b->ff},        {rows, b->d_ff, &b->gate}, {seqs, b->d_model, &b->pooled},
-        {seqs, b->d_model, &b->hidden}, {seqs, 1, &b->logit},
+        {b->d_model, &b->x}, {b->d_model, &b->h},   {b->d_model, &b->q}, {b->d_model, &b->k},
+        {b->d_model, &b->v}, {b->d_model, &b->att}, {b->d_ff, &b->ff},   {b->d_ff, &b->gate},
     };
     size_t i;
 
     for (i = 0; rc == RC_OK && i < sizeof(want) / sizeof(*want); i++)
-        if (want[i].rows > 0)
-            rc = mdl_plan_tensor(&m->plan, want[i].rows, want[i].cols, want[i].slot, err);
+        rc = mdl_plan_tensor(&m->plan, rows, want[i].cols, want[i].slot, err);
     m->info.ctx_tokens = m->info.max_input_tokens;
-    return rc == RC_OK && m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : rc;
+    if (rc != RC_OK)
+        return rc;
+    return m->info.can_embed ? mdl_sbert_fit(&b->st, m, err) : mdl_scorer_fit(&b->head, m, err);
 }
 
 void mdl_modernbert_free(struct mdl *m)

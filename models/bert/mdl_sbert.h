@@ -10,9 +10,10 @@
 #define BERT_MAX_DENSE 4
 
 /* A step y = act(x W^T + b) behind the pooling; its file joins the model's with the name of its
- * folder in front. */
+ * folder in front, or (inside) its tensors are in the model's own file. */
 struct bert_dense {
     char path[48];
+    bool inside;
     uint32_t n_in, n_out;
     bool bias, tanh; /* tanh, else no activation */
     struct be_weight *w, *b;
@@ -37,6 +38,24 @@ struct bert_sbert {
     int default_prompt; /* index or -1 */
 };
 
+/* Of a GGUF file, whose keys begin with info.arch: the pooling key; what it means where no side
+ * files are listed (vectors are divided by their length then: the format has no word for that, and
+ * what reads it does so); RC_UNSUPPORTED for attention.causal; rows of a matrix in the file. */
+enum sbert_gguf_pool {
+    SBERT_POOL_NONE,
+    SBERT_POOL_MEAN,
+    SBERT_POOL_CLS,
+    SBERT_POOL_LAST,
+    SBERT_POOL_RANK
+};
+enum rc mdl_sbert_gguf_pooling(const struct mdl *m, enum sbert_gguf_pool *out, struct rc_err *err);
+enum rc mdl_sbert_gguf_steps(struct bert_sbert *st, const struct mdl *m, struct rc_err *err);
+/* The tensors dense_2 and dense_3 as steps without activation. RC_WEIGHT_ABSENT without them. */
+enum rc mdl_sbert_gguf_dense(struct bert_sbert *st, const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_refuse_causal(const struct mdl *m, struct rc_err *err);
+enum rc mdl_sbert_gguf_rows(const struct mdl *m, const char *name, uint32_t max, uint32_t *out,
+                            struct rc_err *err);
+
 enum rc mdl_sbert_load(struct bert_sbert *st, int root_fd, struct rc_err *err);
 void mdl_sbert_deinit(struct bert_sbert *st);
 /* What follows the encoder, in the order of opening a model: weights of the steps join m->file and
@@ -47,19 +66,21 @@ enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err)
 enum rc mdl_sbert_fit(struct bert_sbert *st, struct mdl *m, struct rc_err *err);
 enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_tensor *x,
                           const struct mdl_pass *p, float *out, struct rc_err *err);
-/* Tokens of a text with the prompt in front, cut at its end where that is allowed; what closes an
- * input stays last. As mdl_embed_tokens. */
-enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err);
-/* What follows from the side files for info, behind mdl_sbert_join: can_embed, the longest input
- * (at most what info says so far), the default prompt. */
+/* All of that while a model is opened: loads st, joins its steps, and says to info what follows
+ * from it: can_embed, the longest input (at most what info says so far), the default prompt.
+ * inform: the last of these alone. */
+enum rc mdl_sbert_config(struct bert_sbert *st, struct mdl *m, int root_fd, struct rc_err *err);
 void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m);
 /* [SEP]: what the tokenizer puts behind a text. RC_FORMAT when it puts nothing there. */
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err);
 /* Types of rows in pairs as BERT was trained: 1 behind the first sep of a sequence, else 0. */
 void mdl_sbert_types(const struct mdl_pass *p, int32_t sep, int32_t *types);
-/* For the family's table. pair_tokens: the tokenizer's template. dims: vectors of one width. */
+/* For the family's table. tokens: of a text with the prompt in front, cut at its end where that is
+ * allowed; what closes an input stays last. pair_tokens: the tokenizer's template. dims: vectors of
+ * one width. */
+enum rc mdl_sbert_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err);
 enum rc mdl_sbert_pair_tokens(const struct mdl *m, const char *query, size_t n_query,
                               const char *doc, size_t n_doc, bool truncate, bool *truncated,
                               struct mdl_ids *out, struct rc_err *err);

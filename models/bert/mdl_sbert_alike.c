@@ -9,12 +9,23 @@
 
 void mdl_sbert_inform(const struct bert_sbert *st, struct mdl *m)
 {
+    m->sbert = st;
     m->info.can_embed = true;
     if (st->max_seq && st->max_seq < m->info.max_input_tokens)
         m->info.max_input_tokens = st->max_seq;
     if (st->default_prompt >= 0)
         snprintf(m->info.default_prompt, sizeof(m->info.default_prompt), "%s",
                  st->prompts[st->default_prompt].name);
+}
+
+enum rc mdl_sbert_config(struct bert_sbert *st, struct mdl *m, int root_fd, struct rc_err *err)
+{
+    enum rc rc = mdl_sbert_load(st, root_fd, err);
+
+    if (rc != RC_OK || (rc = mdl_sbert_join(st, m, root_fd, err)) != RC_OK)
+        return rc;
+    mdl_sbert_inform(st, m);
+    return RC_OK;
 }
 
 enum rc mdl_sbert_sep(const struct mdl *m, int32_t *out, struct rc_err *err)

@@ -22,10 +22,11 @@ enum rc mdl_sbert_join(struct bert_sbert *st, struct mdl *m, int root_fd, struct
 
         if (d->n_in != dim)
             return rc_fail_what(err, RC_FORMAT, "in_features",
-                                "%s/config.json: in_features %u, what comes before gives %u",
+                                "Dense step '%s': in_features %u, what comes before gives %u",
                                 d->path, d->n_in, dim);
         snprintf(prefix, sizeof(prefix), "%s.", d->path);
-        for (k = 0, rc = RC_NOT_FOUND; rc == RC_NOT_FOUND && k < 2; k++) {
+        rc = d->inside ? RC_OK : RC_NOT_FOUND;
+        for (k = 0; rc == RC_NOT_FOUND && k < 2; k++) {
             snprintf(name, sizeof(name), "%s/%s", d->path, files[k]);
             rc = mdl_file_beside(m->file, root_fd, name, prefix, err);
         }
@@ -50,7 +51,7 @@ enum rc mdl_sbert_plan(struct bert_sbert *st, struct mdl *m, struct rc_err *err)
     for (i = 0; i < st->n_dense; i++) {
         struct bert_dense *d = &st->dense[i];
 
-        snprintf(name, sizeof(name), "%s.linear.weight", d->path);
+        snprintf(name, sizeof(name), "%s%s.weight", d->path, d->inside ? "" : ".linear");
         if ((rc = mdl_plan_weight(&m->plan, name, BE_USE_LINEAR, 2, d->n_out, d->n_in, 0, &d->w,
                                   err)) != RC_OK)
             return rc;
@@ -140,9 +141,9 @@ enum rc mdl_sbert_vectors(struct bert_sbert *st, struct mdl *m, const struct be_
  * every text that a request can carry. */
 #define COUNT_BOUND (8u << 20)
 
-enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const char *text,
-                         size_t n_bytes, const char *task_type, bool truncate, bool *truncated,
-                         struct mdl_ids *out, struct rc_err *err)
+enum rc mdl_sbert_tokens(const struct mdl *m, const char *text, size_t n_bytes,
+                         const char *task_type, bool truncate, bool *truncated, struct mdl_ids *out,
+                         struct rc_err *err)
 {
     struct mdl_tok_flags flags = {.add_special = true, .max_tokens = COUNT_BOUND, .stop = m->stop};
     size_t start = out->n, limit = m->info.max_input_tokens, n, n_prompt;
@@ -150,7 +151,7 @@ enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const
     char *joined = NULL;
     enum rc rc;
 
-    if ((rc = mdl_sbert_prompt(st, task_type, &prompt, err)) != RC_OK)
+    if ((rc = mdl_sbert_prompt(m->sbert, task_type, &prompt, err)) != RC_OK)
         return rc;
     if (prompt && *prompt) {
         n_prompt = strlen(prompt);
@@ -171,13 +172,9 @@ enum rc mdl_sbert_tokens(const struct bert_sbert *st, const struct mdl *m, const
     n = out->n - start;
     if (n > limit && !truncate) {
         out->n = start;
-        rc_fail_what(err, RC_TOO_LARGE, "input", "the input has %zu tokens, this model takes %zu",
-                     n, limit);
-        if (err) {
-            err->n = n;
-            err->limit = limit;
-        }
-        return RC_TOO_LARGE;
+        return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "input",
+                                     "the input has %zu tokens, this model takes %zu", n, limit),
+                        n, limit, err);
     }
     if (n > limit) { /* cut the text's end, keep the closing [SEP] */
         out->ids[start + limit - 1] = out->ids[out->n - 1];

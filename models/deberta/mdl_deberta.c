@@ -14,17 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mdl_bert.h"
+#include "mdl_sbert.h"
+#include "mdl_scorer.h"
 
 struct deberta {
     struct mdl_deberta *enc;
     struct bert_sbert st;
     char prefix[16];
     int32_t sep; /* pairs of a model with token types: rows behind the first are of type 1 */
-    bool pool_tanh;
-    enum be_epi pool_act;
-    struct be_weight *pool_w, *pool_b, *logit_w, *logit_b;
-    struct be_tensor *first, *hidden, *logit;
+    struct mdl_scorer head;
     int32_t *types; /* [rows of a pass], where sep >= 0 */
 };
 
@@ -76,43 +74,24 @@ static enum rc read_pool_act(struct deberta *d, const json_t *c, struct rc_err *
     enum rc rc = mdl_cfg_str(c, "config.json", "pooler_hidden_act", &act, err);
 
     if (rc == RC_OK && act && strcmp(act, "tanh") == 0) {
-        d->pool_tanh = true;
-        d->pool_act = BE_EPI_NONE;
+        d->head.tanh = true;
         return RC_OK;
     }
     return rc != RC_OK ? rc
-                       : mdl_cfg_gelu(c, "config.json", "pooler_hidden_act", &d->pool_act, err);
+                       : mdl_cfg_gelu(c, "config.json", "pooler_hidden_act", &d->head.epi, err);
 }
 
 /* Pairs in, one logit out: the file decides how many there are. */
 static enum rc as_scorer(struct mdl *m, struct deberta *d, const json_t *c, struct rc_err *err)
 {
-    const struct mdl_tensor *t = mdl_file_find(m->file, "classifier.weight");
+    enum rc rc = mdl_scorer_config(m, "classifier.weight", err);
 
-    if (t && t->n_dims == 2 && t->dims[0] != 1)
-        return rc_fail_what(err, RC_UNSUPPORTED, "num_labels",
-                            "tensor 'classifier.weight': a classifier of %llu labels; "
-                            "cross-encoders of one logit are served",
-                            (unsigned long long)t->dims[0]);
-    m->info.can_rerank = true;
-    if (mdl_deberta_info(d->enc)->n_types > 1) {
-        enum rc rc = mdl_sbert_sep(m, &d->sep, err);
-
-        if (rc != RC_OK)
-            return rc;
-    }
-    return read_pool_act(d, c, err);
-}
-
-static enum rc as_embedder(struct mdl *m, struct deberta *d, const struct mdl_src *src,
-                           struct rc_err *err)
-{
-    enum rc rc = mdl_sbert_load(&d->st, src->root_fd, err);
-
-    if (rc != RC_OK || (rc = mdl_sbert_join(&d->st, m, src->root_fd, err)) != RC_OK)
+    d->head.pool = BE_POOL_CLS;
+    if (rc == RC_OK && mdl_deberta_info(d->enc)->n_types > 1)
+        rc = mdl_sbert_sep(m, &d->sep, err);
+    if (rc != RC_OK)
         return rc;
-    mdl_sbert_inform(&d->st, m);
-    return RC_OK;
+    return read_pool_act(d, c, err);
 }
 
 static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
@@ -128,10 +107,8 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     if ((rc = mdl_deberta_config(&d->enc, src->config, "config.json", err)) != RC_OK)
         return rc;
     i = mdl_deberta_info(d->enc);
-    if (mdl_tok_vocab(m->tok) > i->vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), i->vocab_size);
+    if ((rc = mdl_cfg_vocab(m, i->vocab_size, err)) != RC_OK)
+        return rc;
     if (mdl_file_find(m->file, "deberta.embeddings.word_embeddings.weight"))
         snprintf(d->prefix, sizeof(d->prefix), "deberta.");
     m->info.vocab_size = i->vocab_size;
@@ -139,8 +116,9 @@ static enum rc config(struct mdl *m, const struct mdl_src *src, struct rc_err *e
     m->info.d_model = i->d_model;
     if ((rc = read_limit(m, i, src->root_fd, err)) != RC_OK)
         return rc;
-    return strstr(m->info.arch, "ForSequenceClassification") ? as_scorer(m, d, src->config, err)
-                                                             : as_embedder(m, d, src, err);
+    return strstr(m->info.arch, "ForSequenceClassification")
+               ? as_scorer(m, d, src->config, err)
+               : mdl_sbert_config(&d->st, m, src->root_fd, err);
 }
 
 static enum rc plan(struct mdl *m, struct rc_err *err)
@@ -152,10 +130,10 @@ static enum rc plan(struct mdl *m, struct rc_err *err)
         unsigned use;
         uint32_t n_dims, d0, d1;
         struct be_weight **slot;
-    } head[] = {{"pooler.dense.weight", BE_USE_LINEAR, 2, n, n, &d->pool_w},
-                {"pooler.dense.bias", BE_USE_VECTOR, 1, n, 0, &d->pool_b},
-                {"classifier.weight", BE_USE_LINEAR, 2, 1, n, &d->logit_w},
-                {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->logit_b}};
+    } head[] = {{"pooler.dense.weight", BE_USE_LINEAR, 2, n, n, &d->head.dense_w},
+                {"pooler.dense.bias", BE_USE_VECTOR, 1, n, 0, &d->head.dense_b},
+                {"classifier.weight", BE_USE_LINEAR, 2, 1, n, &d->head.logit_w},
+                {"classifier.bias", BE_USE_VECTOR, 1, 1, 0, &d->head.logit_b}};
     enum rc rc = mdl_deberta_plan(d->enc, &m->plan, d->prefix, err);
 
     if (rc == RC_OK && m->info.can_embed)
@@ -184,10 +162,7 @@ static enum rc fit(struct mdl *m, struct rc_err *err)
             RC_OK ||
         (m->info.can_embed && (rc = mdl_sbert_fit(&d->st, m, err)) != RC_OK))
         return rc;
-    if (m->info.can_rerank &&
-        ((rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->first, err)) != RC_OK ||
-         (rc = mdl_plan_tensor(&m->plan, seqs, m->info.d_model, &d->hidden, err)) != RC_OK ||
-         (rc = mdl_plan_tensor(&m->plan, seqs, 1, &d->logit, err)) != RC_OK))
+    if (m->info.can_rerank && (rc = mdl_scorer_fit(&d->head, m, err)) != RC_OK)
         return rc;
     m->info.ctx_tokens = m->info.max_input_tokens;
     return RC_OK;
@@ -206,24 +181,6 @@ static void deberta_free(struct mdl *m)
 
 /* -------------------------------------------------------------------- passes */
 
-static enum rc score(struct mdl *m, struct deberta *d, const struct mdl_pass *p,
-                     const struct be_tensor *x, float *out, struct rc_err *err)
-{
-    const struct be_pool_args first = {
-        .x = x, .offsets = p->offsets, .n_seqs = p->n_seqs, .kind = BE_POOL_CLS, .out = d->first};
-    const struct be_softcap_args tanh_1 = {.x = d->hidden, .n = p->n_seqs, .cap = 1};
-    enum rc rc;
-
-    if ((rc = be_pool(m->be, &first, err)) != RC_OK ||
-        (rc = mdl_dense(m->be, d->first, d->pool_w, d->pool_b, d->hidden, p->n_seqs, d->pool_act,
-                        err)) != RC_OK ||
-        (d->pool_tanh && (rc = be_softcap(m->be, &tanh_1, err)) != RC_OK) ||
-        (rc = mdl_dense(m->be, d->hidden, d->logit_w, d->logit_b, d->logit, p->n_seqs, BE_EPI_NONE,
-                        err)) != RC_OK)
-        return rc;
-    return be_tensor_read(m->be, d->logit, 0, p->n_seqs, out, err);
-}
-
 static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struct rc_err *err)
 {
     struct deberta *d = m->state;
@@ -234,17 +191,8 @@ static enum rc encode(struct mdl *m, const struct mdl_pass *p, float *out, struc
         mdl_sbert_types(p, d->sep, d->types);
     if ((rc = mdl_deberta_run(d->enc, m, p, d->sep >= 0 ? d->types : NULL, &x, err)) != RC_OK)
         return rc;
-    return m->info.can_rerank ? score(m, d, p, x, out, err)
+    return m->info.can_rerank ? mdl_scorer_run(&d->head, m, x, p, out, err)
                               : mdl_sbert_vectors(&d->st, m, x, p, out, err);
-}
-
-static enum rc embed_tokens(const struct mdl *m, const char *text, size_t n_bytes,
-                            const char *task_type, bool truncate, bool *truncated,
-                            struct mdl_ids *out, struct rc_err *err)
-{
-    const struct deberta *d = m->state;
-
-    return mdl_sbert_tokens(&d->st, m, text, n_bytes, task_type, truncate, truncated, out, err);
 }
 
 static const char *const hf_archs[] = {"DebertaV2Model", "DebertaV2ForMaskedLM",
@@ -262,7 +210,7 @@ const struct mdl_family mdl_deberta = {
     .shrink = mdl_passes_shrink,
     .self_test = mdl_passes_self_test,
     .free = deberta_free,
-    .embed_tokens = embed_tokens,
+    .embed_tokens = mdl_sbert_tokens,
     .pair_tokens = mdl_sbert_pair_tokens,
     .encode = encode,
     .dims_check = mdl_sbert_dims,

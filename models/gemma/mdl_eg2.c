@@ -29,6 +29,23 @@ static struct be_tensor *buf(const struct eg2 *g, size_t role)
     return g->buf[g->buf_of[role]];
 }
 
+/* Gemma's layers work in tensors of the text model: here they share memory. */
+static void lend(struct eg2 *g)
+{
+    struct gemma *t = &g->text;
+
+    t->h = buf(g, EG2_H);
+    t->t = buf(g, EG2_T);
+    t->ff[0] = buf(g, EG2_FF);
+    for (uint32_t k = 0; k < GEMMA_KINDS; k++) {
+        t->geo[k].buf = k;
+        t->q[k] = buf(g, EG2_Q + k);
+        t->k[k] = buf(g, EG2_K + k);
+        t->v[k] = buf(g, EG2_V + k);
+        t->att[k] = buf(g, EG2_ATT + k);
+    }
+}
+
 static enum rc project(const struct pass *p, const struct be_tensor *x, const struct be_weight *w,
                        struct be_tensor *out, enum be_epi epi, struct rc_err *err)
 {
@@ -43,78 +60,6 @@ static enum rc norm(const struct pass *p, const struct be_tensor *x, const struc
     return mdl_rms_norm(p->m->be, x, w, add, out, p->n, eps, err);
 }
 
-/* Norm of each head, then rotation; theta 0 = the norm alone. */
-static enum rc heads(const struct pass *p, struct be_tensor *x, uint32_t n_heads,
-                     const struct gemma_geo *geo, const struct be_weight *w, float theta,
-                     struct rc_err *err)
-{
-    struct be_rope_args a = {.x = x,
-                             .pos = p->in->pos,
-                             .n = p->n,
-                             .n_heads = n_heads,
-                             .head_dim = geo->head_dim,
-                             .theta = theta,
-                             .factor = 1,
-                             .norm_w = w,
-                             .norm_eps = p->g->text.norm_eps};
-
-    return be_rope(p->m->be, &a, err);
-}
-
-static enum rc attention(const struct pass *p, const struct gemma_layer *w, struct rc_err *err)
-{
-    struct eg2 *g = p->g;
-    const struct gemma_geo *geo = &g->text.geo[w->kind];
-    struct be_tensor *h = buf(g, EG2_H), *q = buf(g, EG2_Q + w->kind), *k = buf(g, EG2_K + w->kind),
-                     *v = buf(g, EG2_V + w->kind);
-    struct be_linear_args qkv = {.x = h, .n = p->n, .n_parts = 3, .epi = BE_EPI_NONE};
-    struct be_attention_packed_args a = {
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = buf(g, EG2_ATT + w->kind),
-        .offsets = p->in->offsets,
-        .n_seqs = p->in->n_seqs,
-        .n_heads = g->text.n_heads,
-        .n_kv_heads = geo->n_kv_heads,
-        .head_dim = geo->head_dim,
-        .scale = 1,
-        .radius = w->kind == GEMMA_SLIDING ? (int32_t)g->text.window : -1};
-    enum rc rc;
-
-    qkv.part[0].w = w->q;
-    qkv.part[0].out = q;
-    qkv.part[1].w = w->k;
-    qkv.part[1].out = k;
-    qkv.part[2].w = w->v;
-    qkv.part[2].out = v;
-    if ((rc = norm(p, g->x, w->attn_norm, NULL, h, g->text.norm_eps, err)) != RC_OK ||
-        (rc = be_linear(p->m->be, &qkv, err)) != RC_OK ||
-        (rc = heads(p, q, g->text.n_heads, geo, w->q_norm, geo->theta, err)) != RC_OK ||
-        (rc = heads(p, k, geo->n_kv_heads, geo, w->k_norm, geo->theta, err)) != RC_OK ||
-        (rc = heads(p, v, geo->n_kv_heads, geo, geo->ones.w, 0, err)) != RC_OK ||
-        (rc = be_attention_packed(p->m->be, &a, err)) != RC_OK ||
-        (rc = project(p, a.out, w->o, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
-        return rc;
-    return norm(p, buf(g, EG2_T), w->post_attn_norm, g->x, g->x, g->text.norm_eps, err);
-}
-
-static enum rc feed_forward(const struct pass *p, const struct gemma_layer *w, struct rc_err *err)
-{
-    struct eg2 *g = p->g;
-    struct be_linear_args glu = {.x = buf(g, EG2_H), .n = p->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
-    enum rc rc;
-
-    glu.part[0].w = w->gate;
-    glu.part[0].out = buf(g, EG2_FF);
-    glu.part[1].w = w->up;
-    if ((rc = norm(p, g->x, w->ffn_norm, NULL, buf(g, EG2_H), g->text.norm_eps, err)) != RC_OK ||
-        (rc = be_linear(p->m->be, &glu, err)) != RC_OK ||
-        (rc = project(p, buf(g, EG2_FF), w->down, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK)
-        return rc;
-    return norm(p, buf(g, EG2_T), w->post_ffn_norm, g->x, g->x, g->text.norm_eps, err);
-}
-
 /* The layer's own input: its rows of the projection are scaled by d_model^-0.5 before the norm;
  * the norm's eps is all that sees that factor, and takes it. */
 static enum rc own_input(const struct pass *p, uint32_t l, struct rc_err *err)
@@ -123,33 +68,38 @@ static enum rc own_input(const struct pass *p, uint32_t l, struct rc_err *err)
     const struct gemma_layer *w = &g->text.layer[l];
     struct be_tensor *gate = buf(g, EG2_GATE), *ple = buf(g, EG2_PLE);
     struct be_scale_args mul = {.x = gate, .y = ple, .n = p->n, .scale = 1};
-    struct be_scale_args scale = {.x = g->x, .n = p->n, .scale = w->scalar};
+    struct be_scale_args scale = {.x = g->text.x, .n = p->n, .scale = w->scalar};
     enum rc rc;
 
     if ((rc = project(p, g->x0, g->ple_ctx[l], ple, BE_EPI_NONE, err)) != RC_OK ||
         (rc = norm(p, ple, g->text.ple_model_norm, NULL, ple,
                    g->text.norm_eps * (float)g->text.d_model, err)) != RC_OK ||
-        (rc = project(p, g->x, w->ple_gate, gate, BE_EPI_GELU_TANH, err)) != RC_OK ||
+        (rc = project(p, g->text.x, w->ple_gate, gate, BE_EPI_GELU_TANH, err)) != RC_OK ||
         (rc = be_scale(p->m->be, &mul, err)) != RC_OK ||
         (rc = project(p, gate, w->ple_proj, buf(g, EG2_T), BE_EPI_NONE, err)) != RC_OK ||
-        (rc = norm(p, buf(g, EG2_T), w->ple_norm, g->x, g->x, g->text.norm_eps, err)) != RC_OK)
+        (rc = norm(p, buf(g, EG2_T), w->ple_norm, g->text.x, g->text.x, g->text.norm_eps, err)) !=
+            RC_OK)
         return rc;
     return w->scalar != 1 ? be_scale(p->m->be, &scale, err) : RC_OK;
 }
 
 static enum rc layers(const struct pass *p, struct rc_err *err)
 {
+    struct gemma *t = &p->g->text;
+    const struct gemma_rows r = {.x = t->x, .n = p->n, .pos = p->in->pos};
     uint32_t l;
     enum rc rc;
 
-    for (l = 0; l < p->g->text.n_layers; l++) {
+    lend(p->g);
+    for (l = 0; l < t->n_layers; l++) {
         if ((rc = mdl_encode_stopped(p->m, err)) != RC_OK ||
-            (rc = attention(p, &p->g->text.layer[l], err)) != RC_OK ||
-            (rc = feed_forward(p, &p->g->text.layer[l], err)) != RC_OK ||
+            (rc = mdl_gemma_project(p->m, t, l, &r, true, err)) != RC_OK ||
+            (rc = mdl_gemma_attend_packed(p->m, t, l, t->window, p->in, err)) != RC_OK ||
+            (rc = mdl_gemma_feed(p->m, t, l, &r, err)) != RC_OK ||
             (rc = own_input(p, l, err)) != RC_OK)
             return rc;
         if (p->m->trace)
-            p->m->trace(p->m->trace_user, l, p->g->x, p->n);
+            p->m->trace(p->m->trace_user, l, t->x, p->n);
     }
     return RC_OK;
 }
@@ -168,7 +118,7 @@ static enum rc pool(const struct pass *p, float *out, struct rc_err *err)
     double length;
     enum rc rc;
 
-    if ((rc = norm(p, g->x, g->text.out_norm, NULL, h, g->text.norm_eps, err)) != RC_OK ||
+    if ((rc = norm(p, g->text.x, g->text.out_norm, NULL, h, g->text.norm_eps, err)) != RC_OK ||
         (rc = be_pool(p->m->be, &mean, err)) != RC_OK ||
         (rc = project(&vectors, g->pooled, g->project, g->out, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_tensor_read(p->m->be, g->out, 0, n_seqs, out, err)) != RC_OK)
@@ -195,7 +145,7 @@ static enum rc place(const struct pass *p, const struct mdl_encode_media *e, str
                          : mdl_g4_vision_pass(g->eyes, m->be, media, g->soft, m->encode_stop,
                                               m->encode_stop_user, err);
     if (rc != RC_OK ||
-        (rc = be_tensor_write(m->be, g->x, row, media->n_tokens, g->soft, err)) != RC_OK)
+        (rc = be_tensor_write(m->be, g->text.x, row, media->n_tokens, g->soft, err)) != RC_OK)
         return rc;
     return be_tensor_write(m->be, g->x0, row, media->n_tokens, g->soft, err);
 }
@@ -208,7 +158,7 @@ static enum rc embed(const struct pass *p, struct rc_err *err)
                               .ids = g->ids,
                               .n = p->n,
                               .scale = (float)sqrt((double)g->text.d_model),
-                              .out = g->x};
+                              .out = g->text.x};
     uint32_t i;
     enum rc rc;
 

@@ -43,7 +43,7 @@ enum eg2_role {
 
 struct eg2 {
     /* The text model's numbers and weights, as Gemma 4's are kept. Sliding layers see
-     * |q - k| <= window; its tensors are not used: those below share memory. */
+     * |q - k| <= window; its tensors but x are those below, which share memory. */
     struct gemma text;
     int32_t tok[EG2_TOKENS];
     struct bert_sbert st;
@@ -52,9 +52,9 @@ struct eg2 {
 
     struct be_weight *project;
     struct be_weight *ple_ctx[EG2_MAX_LAYERS]; /* per_layer_model_projection, a layer each */
-    /* x: the residual stream; x0: the input embeddings, that each layer's own are projected
-     * from. The others share buffers where their lives do not overlap. */
-    struct be_tensor *x, *x0, *pooled, *out;
+    /* x0: the input embeddings, that each layer's own are projected from. The others share buffers
+     * where their lives do not overlap. */
+    struct be_tensor *x0, *pooled, *out;
     struct be_tensor *buf[EG2_ROLES];
     uint32_t buf_of[EG2_ROLES];
     int32_t *ids; /* [rows of a pass]: those looked up, 0 where media stand */

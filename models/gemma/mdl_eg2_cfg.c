@@ -2,9 +2,9 @@
  * tokenizer must have, and what sentence-transformers wrote beside them.
  *
  * Everything the forward pass relies on is read and checked here; what it does not compute
- * (another backend, F16, quantized files, another pooling) is refused by name. Published names
- * appear here and in the table of weights only.
- * Source: gemma.md 8, 10, 12. Tests: tests/models/test_mdl_eg2_files.c
+ * (a backend without its operations, F16, quantized files, another pooling) is refused by name.
+ * Published names appear here and in the table of weights only. Source: gemma.md 8, 10, 12. Tests:
+ * tests/models/test_mdl_eg2_files.c
  */
 #include "mdl_eg2.h"
 
@@ -47,9 +47,10 @@ static enum rc refusals(const struct mdl *m, const json_t *config, const json_t 
     bool bias;
     enum rc rc;
 
-    if (m->be && strcmp(be_ctx_backend(m->be), "cpu") != 0)
+    if (m->be && !be_can_towers(m->be))
         return rc_fail_what(err, RC_UNSUPPORTED, "backend",
-                            "backend '%s' does not compute EmbeddingGemma 2; expected cpu",
+                            "backend '%s' lacks operations that EmbeddingGemma 2 needs to see and "
+                            "hear; expected cpu",
                             be_ctx_backend(m->be));
     if (quant && !json_is_null(quant))
         return unsupported("quantization_config", "a quantized checkpoint", err);
@@ -308,17 +309,17 @@ enum rc mdl_eg2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *
     m->state = g; /* freed by mdl_close */
     snprintf(g->text.prefix, sizeof(g->text.prefix), EG2_PREFIX);
     g->text.ple_prefix = "ple_block.";
-    g->text.scalars = true;
+    g->text.scalars = g->text.v_norm = true;
+    g->text.score_scale = 1;
+    g->text.geo[GEMMA_FULL].factor = g->text.geo[GEMMA_SLIDING].factor = 1;
     if (!json_is_object(text))
         return rc_fail_what(err, RC_FORMAT, "text_config",
                             CFG ": 'text_config' is missing or not an object");
     if ((rc = refusals(m, src->config, text, err)) != RC_OK ||
         (rc = read_text(m, &g->text, text, err)) != RC_OK)
         return rc;
-    if (mdl_tok_vocab(m->tok) > m->info.vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u token vectors",
-                            mdl_tok_vocab(m->tok), m->info.vocab_size);
+    if ((rc = mdl_cfg_vocab(m, m->info.vocab_size, err)) != RC_OK)
+        return rc;
     if ((rc = read_tokens(m, g, src->config, text, err)) != RC_OK)
         return rc;
     g->text.bos = g->tok[EG2_BOS];

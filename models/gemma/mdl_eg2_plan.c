@@ -177,7 +177,7 @@ enum rc mdl_eg2_fit(struct mdl *m, struct rc_err *err)
     free(g->ids);
     if (!(g->ids = calloc(rows, sizeof(*g->ids))))
         return rc_fail(err, RC_NOMEM, "no memory for passes of %u rows", rows);
-    if ((rc = mdl_plan_tensor(&m->plan, rows, g->text.d_model, &g->x, err)) != RC_OK ||
+    if ((rc = mdl_plan_tensor(&m->plan, rows, g->text.d_model, &g->text.x, err)) != RC_OK ||
         (rc = mdl_plan_tensor(&m->plan, rows, g->text.d_model, &g->x0, err)) != RC_OK ||
         (rc = share(m, g, err)) != RC_OK ||
         (rc = mdl_plan_tensor(&m->plan, seqs, g->text.d_model, &g->pooled, err)) != RC_OK ||

@@ -222,15 +222,11 @@ static enum rc check_title(const struct mdl_embed_input *in, const struct task *
 
 static enum rc too_large(const struct mdl *m, size_t n, struct rc_err *err)
 {
-    rc_fail_what(err, RC_TOO_LARGE, "input",
-                 "the input has %zu tokens, pictures and sounds counted, this model takes %u and "
-                 "never cuts",
-                 n, m->info.max_input_tokens);
-    if (err) {
-        err->n = n;
-        err->limit = m->info.max_input_tokens;
-    }
-    return RC_TOO_LARGE;
+    return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "input",
+                                 "the input has %zu tokens, pictures and sounds counted, this "
+                                 "model takes %u and never cuts",
+                                 n, m->info.max_input_tokens),
+                    n, m->info.max_input_tokens, err);
 }
 
 enum rc mdl_eg2_embed_ordered(const struct mdl *m, const struct mdl_embed_input *in,

@@ -392,15 +392,10 @@ enum rc mdl_g4_audio_media(const struct mdl_g4_audio *a, const struct mdl_sound 
     if (snd->rate != MDL_G4_SOUND_RATE)
         return rc_fail(err, RC_INVALID, "a sound of %u samples a second, expected %u", snd->rate,
                        MDL_G4_SOUND_RATE);
-    if (snd->n > most) {
-        rc_fail(err, RC_TOO_LARGE, "a sound of %.1f seconds, expected at most %u",
-                (double)snd->n / MDL_G4_SOUND_RATE, MDL_G4_SOUND_MS / 1000);
-        if (err) {
-            err->n = snd->n / (MDL_G4_SOUND_RATE / 1000) + 1;
-            err->limit = MDL_G4_SOUND_MS;
-        }
-        return RC_TOO_LARGE;
-    }
+    if (snd->n > most)
+        return rc_bound(rc_fail(err, RC_TOO_LARGE, "a sound of %.1f seconds, expected at most %u",
+                                (double)snd->n / MDL_G4_SOUND_RATE, MDL_G4_SOUND_MS / 1000),
+                        snd->n / (MDL_G4_SOUND_RATE / 1000) + 1, MDL_G4_SOUND_MS, err);
     if ((n = real_frames(snd->n)) == 0)
         return rc_fail(err, RC_INVALID, "a sound of %zu samples, expected at least %u", snd->n,
                        HOP + 1);

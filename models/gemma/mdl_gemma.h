@@ -1,7 +1,7 @@
 /* mdl_gemma.h - private to models/gemma: the numbers and weights of a Gemma 3 or 4
  * text model and of Gemma 4's drafter. One struct and one forward pass serve all: what
  * a generation lacks is 0 or NULL here. EmbeddingGemma, 1 and 2, keep their text model's in the
- * same struct and have passes of their own (mdl_eg1.c, mdl_eg2.h).
+ * same struct and run its layers without a cache (mdl_eg1.c, mdl_eg2.h).
  * Source of the facts: docs/models/gemma3.md, docs/models/gemma4.md. */
 #ifndef INFERD_MDL_GEMMA_H
 #define INFERD_MDL_GEMMA_H
@@ -103,7 +103,17 @@ enum rc mdl_gemma_fit_layers(struct mdl *m, struct gemma *g, uint32_t rows, stru
 enum rc mdl_gemma_fit_ones(struct mdl *m, struct gemma *g, struct rc_err *err);
 void mdl_gemma_free(struct mdl *m);
 
-/* mdl_gemma_layer.c: half a layer each. kv is the cache (of the drafter: its target's). */
+/* mdl_gemma_layer.c: parts of a layer. project: keys and values of the rows to k and v, with_query
+ * also their queries to q; keys: into the cache too. query: queries alone, where keys are there or
+ * another layer's. attend: kv is the cache (of the drafter: its target's); packed: rows see each
+ * other, sliding layers |q - k| <= radius. feed: from the attention's output to the residual stream
+ * behind the feed-forward half; finish: to the end of the layer. */
+enum rc mdl_gemma_project(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                          bool with_query, struct rc_err *err);
+enum rc mdl_gemma_attend_packed(struct mdl *m, struct gemma *g, uint32_t l, uint32_t radius,
+                                const struct mdl_pass *p, struct rc_err *err);
+enum rc mdl_gemma_feed(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                       struct rc_err *err);
 enum rc mdl_gemma_keys(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
                        bool with_query, struct rc_err *err);
 enum rc mdl_gemma_query(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
@@ -125,6 +135,8 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
 /* Of config.json; two_way: an encoder whose rows see each other in both directions, else none. */
 enum rc mdl_gemma3_from_hf(struct mdl *m, struct gemma *g, const struct mdl_src *src, bool two_way,
                            struct rc_err *err);
+/* Of GGUF metadata, whose keys begin with info.arch. */
+enum rc mdl_gemma3_from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_check(struct mdl *m, const struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_prefix(struct mdl *m, struct gemma *g, struct rc_err *err);
 enum rc mdl_gemma_hf_vocab(struct mdl *m, struct gemma *g, const json_t *c, struct rc_err *err);

@@ -26,14 +26,14 @@ static const struct {
     int64_t hf_default;
 } numbers[] = {
 #define AT(f) offsetof(struct dims, f)
-    {"num_hidden_layers", "gemma3.block_count", AT(n_layers), 1, GEMMA_MAX_LAYERS, 26},
-    {"hidden_size", "gemma3.embedding_length", AT(d_model), 1, GEMMA_MAX_WIDTH, 2304},
-    {"intermediate_size", "gemma3.feed_forward_length", AT(d_ff), 1, 1u << 20, 9216},
-    {"num_attention_heads", "gemma3.attention.head_count", AT(n_heads), 1, 1024, 8},
-    {"num_key_value_heads", "gemma3.attention.head_count_kv", AT(n_kv_heads), 1, 1024, 4},
-    {"head_dim", "gemma3.attention.key_length", AT(head_dim), 2, GEMMA_MAX_HEAD, 256},
-    {"sliding_window", "gemma3.attention.sliding_window", AT(window), 1, GEMMA_MAX_CTX, 4096},
-    {"max_position_embeddings", "gemma3.context_length", AT(train_ctx), 1, GEMMA_MAX_CTX, 131072},
+    {"num_hidden_layers", "block_count", AT(n_layers), 1, GEMMA_MAX_LAYERS, 26},
+    {"hidden_size", "embedding_length", AT(d_model), 1, GEMMA_MAX_WIDTH, 2304},
+    {"intermediate_size", "feed_forward_length", AT(d_ff), 1, 1u << 20, 9216},
+    {"num_attention_heads", "attention.head_count", AT(n_heads), 1, 1024, 8},
+    {"num_key_value_heads", "attention.head_count_kv", AT(n_kv_heads), 1, 1024, 4},
+    {"head_dim", "attention.key_length", AT(head_dim), 2, GEMMA_MAX_HEAD, 256},
+    {"sliding_window", "attention.sliding_window", AT(window), 1, GEMMA_MAX_CTX, 4096},
+    {"max_position_embeddings", "context_length", AT(train_ctx), 1, GEMMA_MAX_CTX, 131072},
 #undef AT
 };
 
@@ -291,26 +291,35 @@ enum rc mdl_gemma3_from_hf(struct mdl *m, struct gemma *g, const struct mdl_src 
 
 /* -------------------------------------------------------------------- GGUF */
 
-static enum rc gguf_rope(const struct mdl_file *f, struct gemma *g, struct rc_err *err)
+/* A key of this generation: its architecture word and name. */
+static const char *key(const struct mdl *m, const char *name, char buf[96])
 {
+    snprintf(buf, 96, "%.40s.%.50s", m->info.arch, name);
+    return buf;
+}
+
+static enum rc gguf_rope(const struct mdl *m, struct gemma *g, struct rc_err *err)
+{
+    const struct mdl_file *f = m->file;
     const char *type;
+    char buf[96];
     size_t n;
     enum rc rc;
 
-    if ((rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base", 1e12, 1e6, &g->geo[GEMMA_FULL].theta,
-                               err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_pos(f, "gemma3.rope.freq_base_swa", 1e12, 1e4,
+    if ((rc = mdl_gguf_cfg_pos(f, key(m, "rope.freq_base", buf), 1e12, 1e6,
+                               &g->geo[GEMMA_FULL].theta, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, key(m, "rope.freq_base_swa", buf), 1e12, 1e4,
                                &g->geo[GEMMA_SLIDING].theta, err)) != RC_OK)
         return rc;
-    if (!mdl_gguf_str(f, "gemma3.rope.scaling.type", &type, &n) ||
+    if (!mdl_gguf_str(f, key(m, "rope.scaling.type", buf), &type, &n) ||
         (n == 4 && memcmp(type, "none", 4) == 0))
         return RC_OK;
     if (n != 6 || memcmp(type, "linear", 6) != 0)
-        return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.rope.scaling.type",
+        return rc_fail_what(err, RC_UNSUPPORTED, buf,
                             "GGUF metadata: rope scaling '%.*s' is not supported (none, linear)",
                             (int)(n > 40 ? 40 : n), type);
-    return mdl_gguf_cfg_pos(f, "gemma3.rope.scaling.factor", 1e6, NAN, &g->geo[GEMMA_FULL].factor,
-                            err);
+    return mdl_gguf_cfg_pos(f, key(m, "rope.scaling.factor", buf), 1e6, NAN,
+                            &g->geo[GEMMA_FULL].factor, err);
 }
 
 enum rc mdl_gemma_gguf_vocab(struct mdl *m, struct rc_err *err)
@@ -338,31 +347,33 @@ void mdl_gemma_gguf_eos(struct mdl *m)
         mdl_eos_add(m, (int64_t)id);
 }
 
-static enum rc from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err)
+enum rc mdl_gemma3_from_gguf(struct mdl *m, struct gemma *g, struct rc_err *err)
 {
     const struct mdl_file *f = m->file;
     struct dims d;
     uint32_t value_length, pattern;
+    char buf[96];
     size_t i;
     enum rc rc;
 
     for (i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-        if ((rc = mdl_gguf_cfg_u32(f, numbers[i].gguf, numbers[i].min, numbers[i].max, MDL_REQUIRED,
-                                   (uint32_t *)((char *)&d + numbers[i].at), err)) != RC_OK)
+        if ((rc = mdl_gguf_cfg_u32(f, key(m, numbers[i].gguf, buf), numbers[i].min, numbers[i].max,
+                                   MDL_REQUIRED, (uint32_t *)((char *)&d + numbers[i].at), err)) !=
+            RC_OK)
             return rc;
     spread(g, &d);
-    if ((rc = mdl_gguf_cfg_u32(f, "gemma3.attention.value_length", 1, GEMMA_MAX_WIDTH, d.head_dim,
-                               &value_length, err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_u32(f, "gemma3.attention.sliding_window_pattern", 1, 1024, GEMMA_PATTERN,
-                               &pattern, err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_pos(f, "gemma3.attention.layer_norm_rms_epsilon", 1, NAN, &g->norm_eps,
+    if ((rc = mdl_gguf_cfg_u32(f, key(m, "attention.value_length", buf), 1, GEMMA_MAX_WIDTH,
+                               d.head_dim, &value_length, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_u32(f, key(m, "attention.sliding_window_pattern", buf), 1, 1024,
+                               GEMMA_PATTERN, &pattern, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, key(m, "attention.layer_norm_rms_epsilon", buf), 1, NAN,
+                               &g->norm_eps, err)) != RC_OK ||
+        (rc = mdl_gguf_cfg_pos(f, key(m, "final_logit_softcapping", buf), 1e6, 0, &g->softcap,
                                err)) != RC_OK ||
-        (rc = mdl_gguf_cfg_pos(f, "gemma3.final_logit_softcapping", 1e6, 0, &g->softcap, err)) !=
-            RC_OK ||
-        (rc = gguf_rope(f, g, err)) != RC_OK || (rc = mdl_gemma_gguf_vocab(m, err)) != RC_OK)
+        (rc = gguf_rope(m, g, err)) != RC_OK || (rc = mdl_gemma_gguf_vocab(m, err)) != RC_OK)
         return rc;
     if (value_length != d.head_dim)
-        return rc_fail_what(err, RC_UNSUPPORTED, "gemma3.attention.value_length",
+        return rc_fail_what(err, RC_UNSUPPORTED, key(m, "attention.value_length", buf),
                             "GGUF metadata: value_length %u differs from key_length %u",
                             value_length, d.head_dim);
     layers_by_pattern(g, pattern);
@@ -411,7 +422,7 @@ enum rc mdl_gemma_config(struct mdl *m, const struct mdl_src *src, struct rc_err
     m->state = g;             /* freed by mdl_close */
     g->media_sees_all = true; /* tokens of a picture, gemma.md 2 */
     g->geo[GEMMA_FULL].factor = g->geo[GEMMA_SLIDING].factor = 1;
-    rc = src->config ? mdl_gemma3_from_hf(m, g, src, false, err) : from_gguf(m, g, err);
+    rc = src->config ? mdl_gemma3_from_hf(m, g, src, false, err) : mdl_gemma3_from_gguf(m, g, err);
     if (rc != RC_OK)
         return rc;
     g->bos = mdl_tok_bos(m->tok);

@@ -93,13 +93,9 @@ static enum rc check_roles(const struct mdl_chat_msg *msgs, size_t n, struct rc_
 
 static enum rc too_many(const struct gemma_chat_out *o, uint64_t n)
 {
-    rc_fail_what(o->err, RC_TOO_LARGE, "messages", "the conversation has more than %zu tokens",
-                 o->max_tokens);
-    if (o->err) {
-        o->err->n = n;
-        o->err->limit = o->max_tokens;
-    }
-    return RC_TOO_LARGE;
+    return rc_bound(rc_fail_what(o->err, RC_TOO_LARGE, "messages",
+                                 "the conversation has more than %zu tokens", o->max_tokens),
+                    n, o->max_tokens, o->err);
 }
 
 enum rc mdl_gemma_chat_id(const struct gemma_chat_out *o, int32_t id)

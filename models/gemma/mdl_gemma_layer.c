@@ -4,8 +4,9 @@
  *   Gemma 4:  x += ple_norm(ple_proj(gelu(ple_gate(x)) * ple[layer]));  x *= layer_scalar
  *
  * Keys and values, query, attention and the rest are apart, because a layer may have no
- * keys of its own and because most rows of a prompt need only their keys. Straight-line
- * calls on rows; allocates nothing and knows no device.
+ * keys of its own and because most rows of a prompt need only their keys. Encoders
+ * (EmbeddingGemma) have no cache: their rows see each other, inside packed sequences.
+ * Straight-line calls on rows; allocates nothing and knows no device.
  * Source: gemma.md 2 and 3. Tests: tests/models/test_mdl_gemma*_golden.c
  */
 #include "mdl_gemma.h"
@@ -55,21 +56,14 @@ static enum rc values(struct mdl *m, struct gemma *g, struct gemma_layer *w,
     return g->v_norm ? be_rope(m->be, &norm, err) : RC_OK;
 }
 
-/* Keys and values of the rows into the cache; with_query: also their queries into q. */
-enum rc mdl_gemma_keys(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
-                       bool with_query, struct rc_err *err)
+enum rc mdl_gemma_project(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                          bool with_query, struct rc_err *err)
 {
     struct gemma_layer *w = &g->layer[l];
     const struct gemma_geo *geo = &g->geo[w->kind];
     struct be_linear_args qkv = {.x = g->h, .n = r->n, .epi = BE_EPI_NONE};
     struct be_rope_args q = turn(g, w, r, g->q[geo->buf], g->n_heads, w->q_norm);
     struct be_rope_args k = turn(g, w, r, g->k[geo->buf], geo->n_kv_heads, w->k_norm);
-    struct be_kv_write_args kv = {.kv = m->kv,
-                                  .layer = w->kv,
-                                  .k = g->k[geo->buf],
-                                  .v = g->v[geo->buf],
-                                  .seqs = r->seqs,
-                                  .n_seqs = r->n_seqs};
     enum rc rc;
 
     qkv.part[0].w = w->k;
@@ -86,10 +80,25 @@ enum rc mdl_gemma_keys(struct mdl *m, struct gemma *g, uint32_t l, const struct 
     }
     if ((rc = normed(m, g, w->attn_norm, r, err)) != RC_OK ||
         (rc = be_linear(m->be, &qkv, err)) != RC_OK || (rc = values(m, g, w, r, err)) != RC_OK ||
-        (with_query && (rc = be_rope(m->be, &q, err)) != RC_OK) ||
-        (rc = be_rope(m->be, &k, err)) != RC_OK)
+        (with_query && (rc = be_rope(m->be, &q, err)) != RC_OK))
         return rc;
-    return be_kv_write(m->be, &kv, err);
+    return be_rope(m->be, &k, err);
+}
+
+enum rc mdl_gemma_keys(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                       bool with_query, struct rc_err *err)
+{
+    const struct gemma_layer *w = &g->layer[l];
+    uint32_t buf = g->geo[w->kind].buf;
+    struct be_kv_write_args kv = {.kv = m->kv,
+                                  .layer = w->kv,
+                                  .k = g->k[buf],
+                                  .v = g->v[buf],
+                                  .seqs = r->seqs,
+                                  .n_seqs = r->n_seqs};
+    enum rc rc = mdl_gemma_project(m, g, l, r, with_query, err);
+
+    return rc == RC_OK ? be_kv_write(m->be, &kv, err) : rc;
 }
 
 /* Queries alone: the keys are there, or are another layer's. */
@@ -124,6 +133,27 @@ enum rc mdl_gemma_attend(struct mdl *m, struct gemma *g, uint32_t l, struct be_k
     return be_attention(m->be, &a, err);
 }
 
+enum rc mdl_gemma_attend_packed(struct mdl *m, struct gemma *g, uint32_t l, uint32_t radius,
+                                const struct mdl_pass *p, struct rc_err *err)
+{
+    const struct gemma_layer *w = &g->layer[l];
+    const struct gemma_geo *geo = &g->geo[w->kind];
+    const struct be_attention_packed_args a = {.q = g->q[geo->buf],
+                                               .k = g->k[geo->buf],
+                                               .v = g->v[geo->buf],
+                                               .out = g->att[geo->buf],
+                                               .offsets = p->offsets,
+                                               .n_seqs = p->n_seqs,
+                                               .n_heads = g->n_heads,
+                                               .n_kv_heads = geo->n_kv_heads,
+                                               .head_dim = geo->head_dim,
+                                               .scale = g->score_scale,
+                                               .radius =
+                                                   w->kind == GEMMA_SLIDING ? (int32_t)radius : -1};
+
+    return be_attention_packed(m->be, &a, err);
+}
+
 /* The layer's own piece of the per-layer embeddings, gated. 2^-0.5 belongs to them. */
 static enum rc add_ple(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
                        struct rc_err *err)
@@ -141,13 +171,11 @@ static enum rc add_ple(struct mdl *m, struct gemma *g, uint32_t l, const struct 
     return mdl_rms_norm(m->be, g->t, w->ple_norm, r->x, r->x, r->n, g->norm_eps, err);
 }
 
-/* From the attention's output to the end of the layer. */
-enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
-                         struct rc_err *err)
+enum rc mdl_gemma_feed(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                       struct rc_err *err)
 {
     struct gemma_layer *w = &g->layer[l];
     struct be_linear_args glu = {.x = g->h, .n = r->n, .n_parts = 2, .epi = BE_EPI_GEGLU};
-    struct be_scale_args scale = {.x = r->x, .n = r->n, .scale = w->scalar};
     enum rc rc;
 
     if ((rc = mdl_dense(m->be, g->att[g->geo[w->kind].buf], w->o, NULL, g->t, r->n, BE_EPI_NONE,
@@ -162,8 +190,17 @@ enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struc
         (rc = be_linear(m->be, &glu, err)) != RC_OK ||
         (rc = mdl_dense(m->be, g->ff[w->ff], w->down, NULL, g->t, r->n, BE_EPI_NONE, err)) != RC_OK)
         return rc;
-    if ((rc = mdl_rms_norm(m->be, g->t, w->post_ffn_norm, r->x, r->x, r->n, g->norm_eps, err)) !=
-            RC_OK ||
+    return mdl_rms_norm(m->be, g->t, w->post_ffn_norm, r->x, r->x, r->n, g->norm_eps, err);
+}
+
+enum rc mdl_gemma_finish(struct mdl *m, struct gemma *g, uint32_t l, const struct gemma_rows *r,
+                         struct rc_err *err)
+{
+    const struct gemma_layer *w = &g->layer[l];
+    struct be_scale_args scale = {.x = r->x, .n = r->n, .scale = w->scalar};
+    enum rc rc;
+
+    if ((rc = mdl_gemma_feed(m, g, l, r, err)) != RC_OK ||
         (g->d_ple > 0 && (rc = add_ple(m, g, l, r, err)) != RC_OK))
         return rc;
     return w->scalar != 1 ? be_scale(m->be, &scale, err) : RC_OK;

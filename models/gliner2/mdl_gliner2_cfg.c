@@ -107,10 +107,8 @@ enum rc g2_config(struct mdl *m, const struct mdl_src *src, struct rc_err *err)
         (rc = read_encoder(g, src->root_fd, err)) != RC_OK || (rc = check_marks(m, err)) != RC_OK)
         return rc;
     e = mdl_deberta_info(g->enc);
-    if (mdl_tok_vocab(m->tok) > e->vocab_size)
-        return rc_fail_what(err, RC_FORMAT, "tokenizer.json",
-                            "the tokenizer has %u pieces, the model only %u word vectors",
-                            mdl_tok_vocab(m->tok), e->vocab_size);
+    if ((rc = mdl_cfg_vocab(m, e->vocab_size, err)) != RC_OK)
+        return rc;
     g->d = e->d_model;
     m->info.can_extract = true;
     m->info.span_words = g->width;

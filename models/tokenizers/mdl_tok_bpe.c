@@ -13,7 +13,6 @@
  */
 #include "mdl_tok_impl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define NONE UINT32_MAX
@@ -69,9 +68,25 @@ enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err)
     return RC_OK;
 }
 
-void tok_bpe_merge_add(struct tok_bpe *b, uint32_t x, uint32_t y, uint32_t rank, uint32_t id)
+enum rc tok_bpe_merge_add(struct mdl_tok *t, const char *l, size_t nl, const char *r, size_t nr,
+                          uint32_t rank, const char *file, struct rc_err *err)
 {
-    b->merges[pair_slot(b, x, y)] = (struct tok_merge){x, y, rank, id};
+    const struct tok_vocab *v = &t->vocab;
+    int32_t a = l ? tok_vocab_find(v, l, nl) : -1, b = r ? tok_vocab_find(v, r, nr) : -1, id = -1;
+    char buf[2 * MDL_PIECE_MAX];
+
+    if (a >= 0 && b >= 0) { /* neither is longer than a piece may be */
+        memcpy(buf, l, nl);
+        memcpy(buf + nl, r, nr);
+        id = tok_vocab_find(v, buf, nl + nr);
+    }
+    if (id < 0)
+        return rc_fail(err, RC_FORMAT, "%s: merge %u does not join two pieces into a third", file,
+                       rank);
+    if (!(v->flags[id] & TOK_NO_JOIN))
+        t->bpe.merges[pair_slot(&t->bpe, (uint32_t)a, (uint32_t)b)] =
+            (struct tok_merge){(uint32_t)a, (uint32_t)b, rank, (uint32_t)id};
+    return RC_OK;
 }
 
 void tok_bpe_deinit(struct tok_bpe *b)
@@ -88,19 +103,13 @@ enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err)
 {
     const struct tok_vocab *v = &t->vocab;
     struct tok_bpe *b = &t->bpe;
-    char name[8];
 
     b->bmp = malloc(0x10000 * sizeof(*b->bmp));
     b->pairs = calloc((1u << PAIR_BITS) / 64, sizeof(*b->pairs));
     if (!b->bmp || !b->pairs)
         return rc_fail(err, RC_NOMEM, "tokenizer: no memory for character tables");
     memset(b->bmp, 0xFF, 0x10000 * sizeof(*b->bmp));
-    b->all_bytes = true;
-    for (unsigned k = 0; k < 256; k++) {
-        snprintf(name, sizeof(name), "<0x%02X>", k);
-        b->byte_id[k] = tok_vocab_find(v, name, 6);
-        b->all_bytes &= b->byte_id[k] >= 0;
-    }
+    b->all_bytes = tok_vocab_bytes(v, v->n_ids, b->byte_id);
     for (uint32_t id = 0; id < v->n_ids; id++) {
         uint32_t n, cp, last = 0;
         const char *s = tok_vocab_at(v, id, &n);

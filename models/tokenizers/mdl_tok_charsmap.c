@@ -33,15 +33,10 @@ void tok_charsmap_free(struct tok_charsmap **mp)
     free(m);
 }
 
-static uint32_t le32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 enum rc tok_charsmap_new(struct tok_charsmap **out, const uint8_t *bytes, size_t n,
                          struct rc_err *err)
 {
-    uint32_t size = n >= 4 ? le32(bytes) : 0, cp;
+    uint32_t size = n >= 4 ? (uint32_t)mdl_le(bytes, 4) : 0, cp;
     struct tok_charsmap *m;
     size_t k;
 
@@ -62,7 +57,7 @@ enum rc tok_charsmap_new(struct tok_charsmap **out, const uint8_t *bytes, size_t
     }
     m->n_units = size / 4;
     for (uint32_t i = 0; i < m->n_units; i++)
-        m->units[i] = le32(bytes + 4 * (size_t)i);
+        m->units[i] = (uint32_t)mdl_le(bytes + 4 * (size_t)i, 4);
     m->n_text = (uint32_t)n;
     if (n)
         memcpy(m->text, bytes + size, n);

@@ -71,18 +71,14 @@ enum rc mdl_ids_push(struct mdl_ids *v, int32_t id, struct rc_err *err)
 enum rc tok_over(struct tok_run *r, size_t at_least)
 {
     size_t n = r->out->n - r->base + at_least;
-    enum rc rc;
 
     r->over = true;
     if (n <= r->flags->max_tokens)
         n = r->flags->max_tokens + 1;
-    rc = rc_fail(r->err, RC_TOO_LARGE, "the text has at least %zu tokens, at most %zu are allowed",
-                 n, r->flags->max_tokens);
-    if (r->err) {
-        r->err->n = n;
-        r->err->limit = r->flags->max_tokens;
-    }
-    return rc;
+    return rc_bound(rc_fail(r->err, RC_TOO_LARGE,
+                            "the text has at least %zu tokens, at most %zu are allowed", n,
+                            r->flags->max_tokens),
+                    n, r->flags->max_tokens, r->err);
 }
 
 enum rc tok_stop_error(struct tok_run *r)
@@ -197,15 +193,6 @@ static enum rc run_block(struct tok_run *r, const char *s, size_t n, uint32_t fi
     }
 }
 
-static uint32_t count_cps(const char *s, size_t n)
-{
-    uint32_t c = 0;
-
-    for (size_t i = 0; i < n; i++)
-        c += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return c;
-}
-
 /* Raw text between two added tokens. Where words end at a space whatever stands
  * around it, a long text is taken in blocks: it stops early when there are too
  * many tokens, and needs little memory. */
@@ -225,7 +212,7 @@ static enum rc run_stretch(struct tok_run *r, const char *s, size_t n, uint32_t 
         }
         rc = run_block(r, s + from, to - from, first_cp, prefix_space && from == 0);
         if (r->src)
-            first_cp += count_cps(s + from, to - from);
+            first_cp += tok_count_chars(s + from, to - from);
     }
     return rc;
 }
@@ -248,12 +235,12 @@ static enum rc run_text(struct tok_run *r, const char *s, size_t n)
             if (rc != RC_OK)
                 return rc;
             if (r->src)
-                at += count_cps(s + from, m.start - from);
+                at += tok_count_chars(s + from, m.start - from);
             behind_token = false;
         }
         if (m.id < 0)
             return RC_OK;
-        len = r->src ? count_cps(s + m.start, m.end - m.start) : 0;
+        len = r->src ? tok_count_chars(s + m.start, m.end - m.start) : 0;
         uint32_t first = at, last = at + len;
         if (t->trim && r->flags->offsets)
             trim(r, s + m.start, m.end - m.start, &first, &last);
@@ -287,15 +274,10 @@ static enum rc encode(struct tok_run *r, const char *text, size_t n_bytes)
     const struct tok_part *around = r->t->single;
     enum rc rc;
 
-    if (n_bytes > TOK_MAX_TEXT) {
-        rc = rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed", n_bytes,
-                     TOK_MAX_TEXT);
-        if (r->err) {
-            r->err->n = n_bytes;
-            r->err->limit = TOK_MAX_TEXT;
-        }
-        return rc;
-    }
+    if (n_bytes > TOK_MAX_TEXT)
+        return rc_bound(rc_fail(r->err, RC_TOO_LARGE, "a text of %zu bytes, at most %u are allowed",
+                                n_bytes, TOK_MAX_TEXT),
+                        n_bytes, TOK_MAX_TEXT, r->err);
     r->src = r->flags->offsets || r->t->need_src;
     if ((rc = check_utf8(text, n_bytes, r->err)) != RC_OK)
         return rc;
@@ -308,6 +290,8 @@ static enum rc encode(struct tok_run *r, const char *text, size_t n_bytes)
         rc = push(r, around[1].ids[i], 0, 0);
     tok_text_deinit(&r->a);
     tok_text_deinit(&r->b);
+    tok_text_deinit(&r->apart[0]);
+    tok_text_deinit(&r->apart[1]);
     for (unsigned i = 0; i < 2 * TOK_MAX_STEPS; i++)
         tok_text_deinit(&r->pre[i]);
     free(r->path);

@@ -4,7 +4,8 @@
  * newline stretches apart. Control, unknown and byte pieces are never made by a
  * join; control and unknown ones are special. Source: gemma.md 12.
  * "bert": WordPiece whose words begin with U+2581 and whose continuations carry
- * nothing. "t5": Unigram with its character map. Both give the ids of the
+ * nothing. "t5": Unigram with its character map. "gpt2": BPE over bytes, which
+ * tokenizer.ggml.pre names closer. All three give the ids of the
  * checkpoint's own tokenizer.json, where llama.cpp itself differs on decomposed
  * input (encoders.md 2.3, 11.1).
  * Tests: tests/models/test_mdl_tok_gguf.c, fuzz: tests/fuzz/fuzz_gguf.c
@@ -34,7 +35,8 @@ struct kind {
     enum rc (*load)(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err);
 };
 
-/* lstrip: the mask token takes the white space before it along, as in XLM-R's own files. */
+/* lstrip: the mask token takes the white space before it along, as in the own files of RoBERTa's
+ * kind and of ModernBERT. */
 static enum rc load_pieces(struct mdl_tok *t, const struct mdl_file *f, size_t n, bool lstrip,
                            struct rc_err *err)
 {
@@ -80,15 +82,14 @@ out:
     return rc;
 }
 
-static enum rc load_scores(struct mdl_tok *t, const struct mdl_file *f, size_t n,
+/* The score of every piece, to one of the two. */
+static enum rc load_scores(const struct mdl_file *f, size_t n, float *out, double *out_wide,
                            struct rc_err *err)
 {
     size_t n_scores = 0;
     double v;
 
-    t->model = TOK_SCORES;
-    t->bpe.scores = malloc(n * sizeof(*t->bpe.scores));
-    if (!t->bpe.scores)
+    if (!out && !out_wide)
         return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu scores", n);
     if (!mdl_gguf_arr(f, KEY("scores"), &n_scores) || n_scores != n)
         return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.scores has %zu entries, expected %zu",
@@ -97,16 +98,17 @@ static enum rc load_scores(struct mdl_tok *t, const struct mdl_file *f, size_t n
         if (!mdl_gguf_arr_f64(f, KEY("scores"), i, &v) || !(v - v == 0))
             return rc_fail(err, RC_FORMAT, "GGUF: the score of token %zu is not a finite number",
                            i);
-        t->bpe.scores[i] = (float)v;
+        if (out)
+            out[i] = (float)v;
+        else
+            out_wide[i] = v;
     }
     return RC_OK;
 }
 
 static enum rc load_merges(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *err)
 {
-    char buf[2 * MDL_PIECE_MAX];
     size_t n = 0, len = 0;
-    const char *s = NULL, *sp;
     enum rc rc;
 
     t->model = TOK_BPE;
@@ -115,24 +117,16 @@ static enum rc load_merges(struct mdl_tok *t, const struct mdl_file *f, struct r
                        "GGUF: tokenizer.ggml.merges is absent or has over %u entries", TOK_MAX_IDS);
     if ((rc = tok_bpe_merges_init(&t->bpe, n, err)) != RC_OK)
         return rc;
-    for (size_t i = 0; i < n; i++) {
-        int32_t a = -1, b = -1, id = -1;
-        if (mdl_gguf_arr_str(f, KEY("merges"), i, &s, &len) && len > 2 && len < sizeof(buf) &&
-            (sp = memchr(s + 1, ' ', len - 1))) {
-            size_t nl = (size_t)(sp - s), nr = len - nl - 1;
-            a = tok_vocab_find(&t->vocab, s, nl);
-            b = tok_vocab_find(&t->vocab, sp + 1, nr);
-            memcpy(buf, s, nl);
-            memcpy(buf + nl, sp + 1, nr);
-            id = tok_vocab_find(&t->vocab, buf, nl + nr);
-        }
-        if (a < 0 || b < 0 || id < 0)
-            return rc_fail(err, RC_FORMAT, "GGUF: merge %zu does not join two pieces into a third",
-                           i);
-        if (!(t->vocab.flags[id] & TOK_NO_JOIN))
-            tok_bpe_merge_add(&t->bpe, (uint32_t)a, (uint32_t)b, (uint32_t)i, (uint32_t)id);
+    for (size_t i = 0; rc == RC_OK && i < n; i++) {
+        const char *s = NULL, *r = NULL;
+
+        if (mdl_gguf_arr_str(f, KEY("merges"), i, &s, &len) && len > 2)
+            r = memchr(s + 1, ' ', len - 1);
+        rc = r ? tok_bpe_merge_add(t, s, (size_t)(r - s), r + 1, len - (size_t)(r + 1 - s),
+                                   (uint32_t)i, "GGUF", err)
+               : tok_bpe_merge_add(t, NULL, 0, NULL, 0, (uint32_t)i, "GGUF", err);
     }
-    return RC_OK;
+    return rc;
 }
 
 /* Id under key, -1 when absent. */
@@ -193,8 +187,11 @@ static enum rc finish_bpe(struct mdl_tok *t, const struct mdl_file *f, struct rc
 
 static enum rc load_llama(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err)
 {
-    enum rc rc = load_scores(t, f, n, err);
+    enum rc rc;
 
+    t->model = TOK_SCORES;
+    t->bpe.scores = malloc(n * sizeof(*t->bpe.scores));
+    rc = load_scores(f, n, t->bpe.scores, NULL, err);
     t->space_prefix = true;
     mdl_gguf_bool(f, KEY("add_space_prefix"), &t->space_prefix);
     return rc == RC_OK ? finish_bpe(t, f, err) : rc;
@@ -279,21 +276,14 @@ static enum rc load_t5(struct mdl_tok *t, const struct mdl_file *f, size_t n, st
 {
     struct tok_unigram *u = &t->uni;
     bool prefix = true, collapse = true;
-    size_t n_scores = 0;
     uint64_t type = NORMAL;
     enum rc rc;
 
     t->model = TOK_UNIGRAM;
-    if (!(u->scores = calloc(n, sizeof(*u->scores))))
-        return rc_fail(err, RC_NOMEM, "tokenizer: no memory for %zu scores", n);
-    if (!mdl_gguf_arr(f, KEY("scores"), &n_scores) || n_scores != n)
-        return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.scores has %zu entries, expected %zu",
-                       n_scores, n);
+    u->scores = calloc(n, sizeof(*u->scores));
+    if ((rc = load_scores(f, n, NULL, u->scores, err)) != RC_OK)
+        return rc;
     for (size_t i = 0; i < n; i++) {
-        if (!mdl_gguf_arr_f64(f, KEY("scores"), i, &u->scores[i]) ||
-            !(u->scores[i] - u->scores[i] == 0))
-            return rc_fail(err, RC_FORMAT, "GGUF: the score of token %zu is not a finite number",
-                           i);
         mdl_gguf_arr_u64(f, KEY("token_type"), i, &type);
         if (type == UNUSED) /* filling, up to a round number of rows */
             t->vocab.flags[i] |= TOK_NO_JOIN;
@@ -320,11 +310,55 @@ static enum rc load_t5(struct mdl_tok *t, const struct mdl_file *f, size_t n, st
     return tok_unigram_init(t, (uint32_t)n, err);
 }
 
+/* Byte-level BPE of encoders: all split words by GPT-2's expression. */
+static const struct {
+    const char *name;   /* tokenizer.ggml.pre */
+    bool nfc, trim;     /* normalizes; offsets without white space */
+    unsigned n_between; /* separators between the texts of a pair */
+} byte_pres[] = {
+    {"roberta-bpe", false, true, 2},
+    {"modern-bert", true, false, 1},
+};
+#define N_BYTE_PRES (sizeof(byte_pres) / sizeof(byte_pres[0]))
+
+static enum rc load_gpt2(struct mdl_tok *t, const struct mdl_file *f, size_t n, struct rc_err *err)
+{
+    static const char *const firsts[] = {KEY("cls_token_id"), KEY("bos_token_id"), NULL};
+    static const char *const seps[] = {KEY("seperator_token_id"), KEY("eos_token_id"), NULL};
+    const char *pre = "";
+    size_t n_pre = 0, i = 0;
+    char show[40];
+    enum rc rc;
+
+    mdl_gguf_str(f, KEY("pre"), &pre, &n_pre);
+    while (i < N_BYTE_PRES &&
+           (n_pre != strlen(byte_pres[i].name) || memcmp(pre, byte_pres[i].name, n_pre) != 0))
+        i++;
+    if (i == N_BYTE_PRES)
+        return rc_fail_what(err, RC_UNSUPPORTED, KEY("pre"),
+                            "GGUF: words of tokenizer 'gpt2' split as '%s' says are not supported "
+                            "(only 'roberta-bpe' and 'modern-bert')",
+                            mdl_show(show, sizeof(show), pre, n_pre));
+    if (byte_pres[i].nfc)
+        t->norms[t->n_norms++] = (struct tok_norm){.kind = TOK_NORM_UNICODE, .compose = true};
+    t->pres[t->n_pres++] = (struct tok_pre){
+        .kind = TOK_PRE_BYTES, .prepend = TOK_NEVER, .split = true, .regex = TOK_RE_GPT2};
+    t->trim = byte_pres[i].trim;
+    t->dec_lossy = true;
+    if ((rc = load_merges(t, f, err)) != RC_OK ||
+        (rc = load_first(t, f, firsts, &t->bos, err)) != RC_OK ||
+        (rc = load_first(t, f, seps, &t->eos, err)) != RC_OK ||
+        (rc = load_id(t, f, KEY("unknown_token_id"), &t->bpe.unk, err)) != RC_OK ||
+        (rc = tok_spell_build(t, err)) != RC_OK)
+        return rc;
+    pair_of(t, t->bos, t->eos, byte_pres[i].n_between);
+    return tok_bpe_init(t, err);
+}
+
 static const struct kind kinds[] = {
-    {"llama", true, false, load_llama},
-    {"gemma4", true, false, load_gemma4},
-    {"bert", true, true, load_bert},
-    {"t5", false, true, load_t5},
+    {"llama", true, false, load_llama}, {"gemma4", true, false, load_gemma4},
+    {"bert", true, true, load_bert},    {"t5", false, true, load_t5},
+    {"gpt2", true, true, load_gpt2},
 };
 
 /* --------------------------------------------------------------------- load */
@@ -334,7 +368,7 @@ static enum rc load(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *
     const struct kind *k = NULL;
     const char *model = "";
     size_t n_model = 0, n = 0;
-    bool add_bos, add_eos;
+    bool add_bos, add_eos, lstrip;
     char show[40];
     enum rc rc;
 
@@ -343,15 +377,16 @@ static enum rc load(struct mdl_tok *t, const struct mdl_file *f, struct rc_err *
         if (n_model == strlen(kinds[i].name) && memcmp(model, kinds[i].name, n_model) == 0)
             k = &kinds[i];
     if (!k)
-        return rc_fail_what(err, RC_UNSUPPORTED, KEY("model"),
-                            "GGUF: tokenizer '%s' is not supported (only 'llama', 'gemma4', 'bert' "
-                            "and 't5')",
-                            mdl_show(show, sizeof(show), model, n_model));
+        return rc_fail_what(
+            err, RC_UNSUPPORTED, KEY("model"),
+            "GGUF: tokenizer '%s' is not supported (only 'llama', 'gemma4', 'bert', "
+            "'t5' and 'gpt2')",
+            mdl_show(show, sizeof(show), model, n_model));
     if (!mdl_gguf_arr(f, KEY("tokens"), &n) || n == 0 || n > TOK_MAX_IDS)
         return rc_fail(err, RC_FORMAT, "GGUF: tokenizer.ggml.tokens: %zu entries, expected 1 to %u",
                        n, TOK_MAX_IDS);
-    if ((rc = load_pieces(t, f, n, k->load == load_t5, err)) != RC_OK ||
-        (rc = k->load(t, f, n, err)) != RC_OK)
+    lstrip = k->load == load_t5 || k->load == load_gpt2;
+    if ((rc = load_pieces(t, f, n, lstrip, err)) != RC_OK || (rc = k->load(t, f, n, err)) != RC_OK)
         return rc;
     if ((t->bos < 0 && (rc = load_id(t, f, KEY("bos_token_id"), &t->bos, err)) != RC_OK) ||
         (t->eos < 0 && (rc = load_id(t, f, KEY("eos_token_id"), &t->eos, err)) != RC_OK))

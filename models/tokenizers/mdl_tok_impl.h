@@ -21,6 +21,8 @@
 #define TOK_MAX_TEXT (1u << 30)             /* bytes of one text */
 #define TOK_MAX_GROWN (1u << 30)            /* and of one on its way through the normalizers */
 
+struct tok_run; /* one encoding under way */
+
 enum tok_flag {
     TOK_USED = 1,
     TOK_SPECIAL = 2,
@@ -53,7 +55,10 @@ struct tok_piece {
 enum rc tok_vocab_build(struct tok_vocab *v, const struct tok_piece *p, uint32_t n_ids,
                         struct rc_err *err);
 void tok_vocab_deinit(struct tok_vocab *v);
+/* -1: no piece. */
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n);
+/* The pieces "<0x00>" .. "<0xFF>" among ids below n_ids, -1 where there is none; true: all are. */
+bool tok_vocab_bytes(const struct tok_vocab *v, uint32_t n_ids, int32_t byte_id[256]);
 static inline const char *tok_vocab_at(const struct tok_vocab *v, uint32_t id, uint32_t *n)
 {
     *n = v->at[id + 1] - v->at[id];
@@ -86,7 +91,6 @@ struct tok_match {
     size_t start, end; /* bytes, strips applied */
     int32_t id;        /* -1: no more */
 };
-struct tok_run;
 /* The next added token at or behind byte `from` (leftmost, longest); from is
  * also the left border of lstrip. Tokens with TOK_SPECIAL are passed over unless
  * special. *scan is where the search goes on; start with *scan = from = 0. With
@@ -150,7 +154,6 @@ enum tok_behavior { TOK_ISOLATED, TOK_REMOVED, TOK_CONTIGUOUS, TOK_PREV, TOK_NEX
 /* The expressions of mdl_tok_regex.c. */
 enum tok_regex { TOK_RE_GPT2, TOK_RE_NUMBERS3, TOK_RE_NUMBERS1, TOK_RE_CLIP, TOK_RE_CLIP_BARE };
 bool tok_regex_known(const char *text, enum tok_regex *out);
-struct tok_run;
 /* End of the match at i of s[0, n); i when there is none there. */
 size_t tok_regex_match(enum tok_regex regex, const char *s, size_t i, size_t n, struct tok_run *r);
 enum tok_prepend { TOK_ALWAYS, TOK_FIRST, TOK_NEVER };
@@ -179,6 +182,13 @@ enum rc tok_text_push(struct tok_text *t, bool with_src, const char *s, size_t n
 enum rc tok_text_copy(struct tok_text *t, bool with_src, const struct tok_text *in, size_t from,
                       size_t to, struct rc_err *err);
 void tok_text_deinit(struct tok_text *t);
+/* The character at byte i of a text inside the normalizers, and one step of work (r NULL: none):
+ * RC_CANCELLED when the caller wants to stop. */
+enum rc tok_text_char(const struct tok_text *t, size_t i, struct tok_run *r, uint32_t *cp,
+                      size_t *len, struct rc_err *err);
+/* Puts the lower case of the character cp, which is at byte i of in, behind out. */
+enum rc tok_text_lower(const struct tok_text *in, size_t i, uint32_t cp, struct tok_text *out,
+                       bool with_src, struct rc_err *err);
 
 /* A text rewritten character by character, as the reference aligns it: change 0 stands for
  * the next character of in, -k for it and k more, 1 for none: an added character has the
@@ -310,6 +320,7 @@ struct tok_run {
     struct rc_err *err;
     bool src;                               /* keep track of places in the input */
     struct tok_text a, b;                   /* buffers of the current stretch */
+    struct tok_text apart[2];               /* of BERT's normalizer, between its steps */
     struct tok_text pre[2 * TOK_MAX_STEPS]; /* a piece as rewritten by that pre-tokenizer */
     const struct tok_text *cur;
     struct tok_step *path; /* Unigram: the best way to each place */
@@ -351,8 +362,11 @@ enum rc tok_encode_first(const struct mdl_tok *t, const char *text, size_t n_byt
 
 enum rc tok_bpe_init(struct mdl_tok *t, struct rc_err *err);
 enum rc tok_bpe_merges_init(struct tok_bpe *b, size_t n, struct rc_err *err);
-/* Merge number rank joins a and b to id; a later one of the same pair wins. */
-void tok_bpe_merge_add(struct tok_bpe *b, uint32_t a, uint32_t bb, uint32_t rank, uint32_t id);
+/* Merge number rank joins the pieces l and r (NULL: the file has none there) to the piece that they
+ * spell together; a later one of the same pair wins. RC_FORMAT, naming the file, when one of the
+ * three is no piece. */
+enum rc tok_bpe_merge_add(struct mdl_tok *t, const char *l, size_t nl, const char *r, size_t nr,
+                          uint32_t rank, const char *file, struct rc_err *err);
 void tok_bpe_deinit(struct tok_bpe *b);
 enum rc tok_bpe_word(struct tok_run *r, size_t from, size_t to);
 /* Scores are there; the first n_ids pieces are the model's. */
@@ -400,6 +414,15 @@ static inline size_t tok_utf8(const char *s, size_t n, uint32_t *cp)
     return 0;
 }
 size_t tok_utf8_put(char *out, uint32_t cp); /* 1..4 bytes */
+/* Characters of n bytes that are UTF-8. */
+static inline uint32_t tok_count_chars(const char *s, size_t n)
+{
+    uint32_t c = 0;
+
+    for (size_t i = 0; i < n; i++)
+        c += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return c;
+}
 bool tok_is_space(uint32_t cp);              /* Unicode White_Space */
 bool tok_is_word(uint32_t cp);               /* \w */
 

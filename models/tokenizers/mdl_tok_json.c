@@ -207,36 +207,14 @@ static enum rc load_added(struct mdl_tok *t, const json_t *root, struct rc_err *
 /* "a b" or ["a","b"]. */
 static enum rc load_merge(struct mdl_tok *t, const json_t *e, size_t i, struct rc_err *err)
 {
-    char buf[MDL_PIECE_MAX * 2];
-    const char *l = json_string_value(e), *r = NULL;
-    size_t nl = 0, nr = 0;
-    int32_t a = -1, b = -1, id = -1;
+    const json_t *x = json_array_get(e, 0), *y = json_array_get(e, 1);
+    const char *l = json_string_value(e), *r = l ? strchr(l, ' ') : NULL;
 
-    if (l) {
-        r = strchr(l, ' ');
-        nl = r ? (size_t)(r - l) : 0;
-        r = r ? r + 1 : NULL;
-        nr = r ? strlen(r) : 0;
-    } else {
-        const json_t *x = json_array_get(e, 0), *y = json_array_get(e, 1);
-        l = json_string_value(x);
-        r = json_string_value(y);
-        nl = json_string_length(x);
-        nr = json_string_length(y);
-    }
-    if (l && r && nl <= MDL_PIECE_MAX && nr <= MDL_PIECE_MAX) {
-        a = tok_vocab_find(&t->vocab, l, nl);
-        b = tok_vocab_find(&t->vocab, r, nr);
-        memcpy(buf, l, nl);
-        memcpy(buf + nl, r, nr);
-        id = tok_vocab_find(&t->vocab, buf, nl + nr);
-    }
-    if (a < 0 || b < 0 || id < 0)
-        return rc_fail(err, RC_FORMAT,
-                       "tokenizer.json: merge %zu does not join two pieces into a third", i);
-    if (!(t->vocab.flags[id] & TOK_NO_JOIN))
-        tok_bpe_merge_add(&t->bpe, (uint32_t)a, (uint32_t)b, (uint32_t)i, (uint32_t)id);
-    return RC_OK;
+    if (r)
+        return tok_bpe_merge_add(t, l, (size_t)(r - l), r + 1, strlen(r + 1), (uint32_t)i,
+                                 "tokenizer.json", err);
+    return tok_bpe_merge_add(t, json_string_value(x), json_string_length(x), json_string_value(y),
+                             json_string_length(y), (uint32_t)i, "tokenizer.json", err);
 }
 
 static enum rc model_bpe(struct mdl_tok *t, const json_t *m, struct rc_err *err)

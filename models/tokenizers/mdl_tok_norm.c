@@ -21,7 +21,10 @@ static enum rc reserve(struct tok_text *t, bool with_src, size_t n, struct rc_er
 
     /* 1 GiB of input may grow 64-fold in a normalizer, again and again */
     if (n > TOK_MAX_GROWN - t->n)
-        return rc_fail(err, RC_TOO_LARGE, "a normalized text of more than %u bytes", TOK_MAX_GROWN);
+        return rc_bound(rc_fail(err, RC_TOO_LARGE,
+                                "a normalized text of %zu bytes or more, at most %u", t->n + n,
+                                TOK_MAX_GROWN),
+                        t->n + n, TOK_MAX_GROWN, err);
     if (n + 1 <= t->cap - t->n)
         return RC_OK;
     while (cap - t->n < n + 1)
@@ -71,6 +74,26 @@ enum rc tok_text_copy(struct tok_text *t, bool with_src, const struct tok_text *
     t->n += to - from;
     t->s[t->n] = '\0';
     return RC_OK;
+}
+
+enum rc tok_text_char(const struct tok_text *t, size_t i, struct tok_run *r, uint32_t *cp,
+                      size_t *len, struct rc_err *err)
+{
+    if (r && tok_stopped(r))
+        return tok_stop_error(r);
+    if (!(*len = tok_utf8(t->s + i, t->n - i, cp)))
+        return rc_fail(err, RC_INTERNAL, "text is not UTF-8 inside the normalizer");
+    return RC_OK;
+}
+
+enum rc tok_text_lower(const struct tok_text *in, size_t i, uint32_t cp, struct tok_text *out,
+                       bool with_src, struct rc_err *err)
+{
+    char buf[4] = "i\xCC\x87"; /* the only lower case of two characters */
+    size_t n = cp == 0x130 ? 3 : tok_utf8_put(buf, tok_lower(cp));
+
+    return tok_text_push(out, with_src, buf, n, with_src ? in->src[2 * i] : 0,
+                         with_src ? in->src[2 * i + 1] : 0, err);
 }
 
 void tok_text_deinit(struct tok_text *t)
@@ -206,24 +229,16 @@ static enum rc norm_prepend(const struct tok_norm *k, const struct tok_text *in,
 static enum rc norm_chars(const struct tok_norm *k, const struct tok_text *in, struct tok_text *out,
                           bool with_src, struct tok_run *r, struct rc_err *err)
 {
-    char buf[4];
     enum rc rc = RC_OK;
     uint32_t cp;
 
-    for (size_t i = 0, len; i < in->n && rc == RC_OK; i += len) {
-        if (r && tok_stopped(r))
-            return tok_stop_error(r);
-        if (!(len = tok_utf8(in->s + i, in->n - i, &cp)))
-            return rc_fail(err, RC_INTERNAL, "text is not UTF-8 inside the normalizer");
-        uint32_t from = with_src ? in->src[2 * i] : 0, to = with_src ? in->src[2 * i + 1] : 0;
-        if (k->kind == TOK_NORM_ACCENTS) {
-            if (!tok_is_mark(cp))
-                rc = tok_text_copy(out, with_src, in, i, i + len, err);
-        } else if (cp == 0x130) { /* the only character with a longer lower case */
-            rc = tok_text_push(out, with_src, "i\xCC\x87", 3, from, to, err);
-        } else {
-            rc = tok_text_push(out, with_src, buf, tok_utf8_put(buf, tok_lower(cp)), from, to, err);
-        }
+    for (size_t i = 0, len = 0; i < in->n && rc == RC_OK; i += len) {
+        if ((rc = tok_text_char(in, i, r, &cp, &len, err)) != RC_OK)
+            return rc;
+        if (k->kind == TOK_NORM_LOWER)
+            rc = tok_text_lower(in, i, cp, out, with_src, err);
+        else if (!tok_is_mark(cp))
+            rc = tok_text_copy(out, with_src, in, i, i + len, err);
     }
     return rc;
 }

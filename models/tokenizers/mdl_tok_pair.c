@@ -23,14 +23,10 @@ static void longest_first(size_t room, size_t *n_a, size_t *n_b)
 
 static enum rc too_many(size_t n, size_t max, struct rc_err *err)
 {
-    enum rc rc = rc_fail(err, RC_TOO_LARGE,
-                         "the two texts have at least %zu tokens, at most %zu are allowed", n, max);
-
-    if (err) {
-        err->n = n;
-        err->limit = max;
-    }
-    return rc;
+    return rc_bound(rc_fail(err, RC_TOO_LARGE,
+                            "the two texts have at least %zu tokens, at most %zu are allowed", n,
+                            max),
+                    n, max, err);
 }
 
 static enum rc put_part(struct mdl_ids *out, const struct tok_part *p, bool offsets,

@@ -37,11 +37,14 @@ static enum rc push(struct chars *v, struct ch c, struct rc_err *err)
 {
     if (v->n == v->cap) {
         size_t cap = v->cap ? 2 * v->cap : 32;
-        void *p = v->n < MAX_MARKS ? realloc(v->c, cap * sizeof(*v->c)) : NULL;
-        if (!p)
-            return v->n < MAX_MARKS ? rc_fail(err, RC_NOMEM, "no memory to normalize a text")
-                                    : rc_fail(err, RC_TOO_LARGE,
-                                              "more than %u combining marks in a row", MAX_MARKS);
+        void *p;
+
+        if (v->n >= MAX_MARKS)
+            return rc_bound(
+                rc_fail(err, RC_TOO_LARGE, "more than %u combining marks in a row", MAX_MARKS),
+                v->n + 1, MAX_MARKS, err);
+        if (!(p = realloc(v->c, cap * sizeof(*v->c))))
+            return rc_fail(err, RC_NOMEM, "no memory to normalize a text");
         v->c = p;
         v->cap = cap;
     }
@@ -118,6 +121,8 @@ static enum rc decompose(struct uni *u, uint32_t cp)
     int boundary = 0;
     enum rc rc = RC_OK;
 
+    if (cp < 0xA0) /* a character that no form changes, and most are */
+        return (rc = sort_marks(u)) == RC_OK ? compose(u, (struct ch){.cp = cp}) : rc;
     if (tok_decomposes(cp, u->k->compat))
         n = utf8proc_decompose_char((utf8proc_int32_t)cp, buf, 32,
                                     UTF8PROC_DECOMPOSE |
@@ -143,16 +148,9 @@ enum rc tok_norm_unicode(const struct tok_norm *k, const struct tok_text *in, st
     enum rc rc = RC_OK;
     uint32_t cp;
 
-    for (size_t i = 0, len = 0; i < in->n && rc == RC_OK; i += len) {
-        if (r && tok_stopped(r))
-            rc = tok_stop_error(r);
-        else if (!(len = tok_utf8(in->s + i, in->n - i, &cp)))
-            rc = rc_fail(err, RC_INTERNAL, "text is not UTF-8 inside the normalizer");
-        else
+    for (size_t i = 0, len = 0; i < in->n && rc == RC_OK; i += len)
+        if ((rc = tok_text_char(in, i, r, &cp, &len, err)) == RC_OK)
             rc = decompose(&u, cp);
-        if (rc != RC_OK)
-            break;
-    }
     if (rc == RC_OK && (rc = sort_marks(&u)) == RC_OK)
         rc = put_start(&u);
     free(u.marks.c);

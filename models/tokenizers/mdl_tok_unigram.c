@@ -13,7 +13,6 @@
 #include "mdl_tok_impl.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define UNK_PENALTY 10.0
@@ -154,18 +153,13 @@ enum rc tok_unigram_init(struct mdl_tok *t, uint32_t n_ids, struct rc_err *err)
 {
     struct tok_unigram *u = &t->uni;
     double min = INFINITY;
-    char name[8];
 
     for (uint32_t id = 0; id < n_ids; id++)
         if (reachable(t, id) && u->scores[id] < min)
             min = u->scores[id];
     u->n_pieces = n_ids;
     u->unk_score = min - UNK_PENALTY;
-    for (unsigned k = 0; k < 256; k++) {
-        snprintf(name, sizeof(name), "<0x%02X>", k);
-        int32_t id = tok_vocab_find(&t->vocab, name, 6);
-        u->byte_id[k] = id >= 0 && (uint32_t)id < n_ids ? id : -1;
-    }
+    tok_vocab_bytes(&t->vocab, n_ids, u->byte_id);
     return trie_build(t, n_ids, err);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "mdl_tok_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The slot of a spelling, or the empty one where it would go. */
@@ -27,6 +28,22 @@ static struct tok_slot *slot_of(const struct tok_vocab *v, const char *s, size_t
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t n)
 {
     return n > v->longest ? -1 : (int32_t)slot_of(v, s, n)->id - 1;
+}
+
+bool tok_vocab_bytes(const struct tok_vocab *v, uint32_t n_ids, int32_t byte_id[256])
+{
+    bool all = true;
+    char name[8];
+
+    for (unsigned k = 0; k < 256; k++) {
+        int32_t id;
+
+        snprintf(name, sizeof(name), "<0x%02X>", k);
+        id = tok_vocab_find(v, name, 6);
+        byte_id[k] = id >= 0 && (uint32_t)id < n_ids ? id : -1;
+        all &= byte_id[k] >= 0;
+    }
+    return all;
 }
 
 static void insert(struct tok_vocab *v, uint32_t id)

@@ -6,15 +6,6 @@
  */
 #include "mdl_tok_impl.h"
 
-static size_t count_chars(const char *s, size_t n)
-{
-    size_t c = 0;
-
-    for (size_t i = 0; i < n; i++)
-        c += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return c;
-}
-
 /* Longest piece at s; 0 when none. */
 static size_t longest_piece(const struct mdl_tok *t, const char *s, size_t n, bool inside,
                             int32_t *id)
@@ -46,7 +37,7 @@ enum rc tok_wordpiece_word(struct tok_run *r, size_t from, size_t to)
     int32_t id;
     enum rc rc = RC_OK;
 
-    if (count_chars(s + from, to - from) > t->wp.max_chars)
+    if (tok_count_chars(s + from, to - from) > t->wp.max_chars)
         return tok_emit(r, t->wp.unk, from, to);
     for (size_t at = from; at < to; at += k) {
         if (tok_stopped(r))

@@ -529,15 +529,10 @@ enum rc mdl_file_ints(const struct mdl_file *f, const char *name, uint64_t n, in
         return rc_fail_what(err, RC_FORMAT, name, "tensor '%s': %llu integers, expected %llu", name,
                             (unsigned long long)s->n_values, (unsigned long long)n);
     for (uint64_t i = 0; i < n; i++) {
-        int64_t v;
-        int32_t narrow;
+        const uint8_t *p = s->data;
+        bool wide = strcmp(s->dtype, "I64") == 0;
+        int64_t v = wide ? (int64_t)mdl_le(p + 8 * i, 8) : (int32_t)(uint32_t)mdl_le(p + 4 * i, 4);
 
-        if (strcmp(s->dtype, "I64") == 0) {
-            memcpy(&v, (const uint8_t *)s->data + 8 * i, 8);
-        } else {
-            memcpy(&narrow, (const uint8_t *)s->data + 4 * i, 4);
-            v = narrow;
-        }
         if (v < 0 || v >= limit)
             return rc_fail_what(err, RC_FORMAT, name,
                                 "tensor '%s': integer %llu is %lld, expected 0 to %lld", name,

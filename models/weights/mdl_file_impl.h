@@ -1,6 +1,6 @@
 /* mdl_file_impl.h - private face of the weights room.
  *
- * What the parsers (mdl_gguf.c, mdl_safetensors.c, mdl_torch.c) and the opener
+ * What the parsers (mdl_gguf.c, mdl_safetensors.c, mdl_torch.c ...) and the opener
  * (mdl_file.c) share: the struct behind struct mdl_file, the tensor table with
  * its hash, maps, and small hash and string helpers. Never included outside
  * models/weights and models/tokenizers. Tests: tests/models/test_mdl_*.c
@@ -102,6 +102,16 @@ static inline uint64_t mdl_hash_bytes(struct mdl_seed seed, const void *p,
 /* Slots for n entries, at most half full. */
 enum rc mdl_hash_init(struct mdl_hash *h, size_t n, struct rc_err *err);
 void mdl_hash_deinit(struct mdl_hash *h);
+
+/* The little-endian number of n <= 8 bytes at p, which may lie anywhere. */
+static inline uint64_t mdl_le(const uint8_t *p, size_t n)
+{
+    uint64_t v = 0;
+
+    while (n-- > 0)
+        v = v << 8 | p[n];
+    return v;
+}
 
 struct mdl_file *mdl_file_alloc(enum mdl_format format);
 /* Appends; the name is copied. n_dims <= MDL_MAX_DIMS is the caller's to check. */

@@ -141,7 +141,7 @@ enum rc mdl_safetensors_read(struct mdl_file *f, uint32_t map, struct rc_err *er
     if (m->n_bytes < 8)
         return rc_fail(err, RC_FORMAT, "'%s' is not safetensors: only %zu bytes", m->name,
                        m->n_bytes);
-    memcpy(&n_header, m->p, 8);
+    n_header = mdl_le(m->p, 8);
     if (n_header > HEADER_MAX || n_header > m->n_bytes - 8)
         return rc_fail(
             err, RC_FORMAT,

@@ -119,12 +119,10 @@ enum rc mdl_side_read(int root_fd, const char *name, size_t max_bytes, char **ou
     if ((rc = mdl_side_open(root_fd, name, &fd, &size, err)) != RC_OK)
         goto out;
     if (size > max_bytes) {
-        rc = rc_fail_what(err, RC_TOO_LARGE, name, "file '%s': %llu bytes, at most %zu allowed",
-                          name, (unsigned long long)size, max_bytes);
-        if (err) {
-            err->n = size;
-            err->limit = max_bytes;
-        }
+        rc = rc_bound(rc_fail_what(err, RC_TOO_LARGE, name,
+                                   "file '%s': %llu bytes, at most %zu allowed", name,
+                                   (unsigned long long)size, max_bytes),
+                      size, max_bytes, err);
         goto out;
     }
     buf = malloc((size_t)size + 1);

@@ -22,21 +22,6 @@
 #define MAX_COMMENT 65535u
 #define MAX_ENTRIES (2u * MDL_MAX_TENSORS)
 
-static uint16_t le16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t le32(const uint8_t *p)
-{
-    return (uint32_t)le16(p) | (uint32_t)le16(p + 2) << 16;
-}
-
-static uint64_t le64(const uint8_t *p)
-{
-    return (uint64_t)le32(p) | (uint64_t)le32(p + 4) << 32;
-}
-
 struct reader {
     const uint8_t *p;
     uint64_t n;
@@ -57,7 +42,7 @@ static const uint8_t *find_end(const struct reader *r)
     for (k = END_BYTES; k <= r->n && k <= END_BYTES + MAX_COMMENT; k++) {
         const uint8_t *e = r->p + (r->n - k);
 
-        if (le32(e) == 0x06054b50 && le16(e + 20) == k - END_BYTES)
+        if (mdl_le(e, 4) == 0x06054b50 && mdl_le(e + 20, 2) == k - END_BYTES)
             return e;
     }
     return NULL;
@@ -71,18 +56,19 @@ static enum rc find_directory(const struct reader *r, uint64_t *at, uint64_t *n_
 
     if (!e)
         return bad(r, "it has no end record");
-    if (le16(e + 4) != 0 || le16(e + 6) != 0)
+    if (mdl_le(e + 4, 2) != 0 || mdl_le(e + 6, 2) != 0)
         return rc_fail(r->err, RC_UNSUPPORTED, "'%s': a zip archive in several parts", r->what);
-    *n = le16(e + 10);
-    *n_bytes = le32(e + 12);
-    *at = le32(e + 16);
-    if (l && le32(l) == 0x07064b50) {
-        end64 = le64(l + 8);
-        if (r->n < END64_BYTES || end64 > r->n - END64_BYTES || le32(r->p + end64) != 0x06064b50)
+    *n = mdl_le(e + 10, 2);
+    *n_bytes = mdl_le(e + 12, 4);
+    *at = mdl_le(e + 16, 4);
+    if (l && mdl_le(l, 4) == 0x07064b50) {
+        end64 = mdl_le(l + 8, 8);
+        if (r->n < END64_BYTES || end64 > r->n - END64_BYTES ||
+            mdl_le(r->p + end64, 4) != 0x06064b50)
             return bad(r, "its zip64 end record is not where it says");
-        *n = le64(r->p + end64 + 32);
-        *n_bytes = le64(r->p + end64 + 40);
-        *at = le64(r->p + end64 + 48);
+        *n = mdl_le(r->p + end64 + 32, 8);
+        *n_bytes = mdl_le(r->p + end64 + 40, 8);
+        *at = mdl_le(r->p + end64 + 48, 8);
     }
     if (*at > r->n || *n_bytes > r->n - *at)
         return bad(r, "its directory lies outside of it");
@@ -99,16 +85,16 @@ static bool widen(const uint8_t *x, size_t n_extra, uint64_t *size, uint64_t *pa
     size_t i, k, len;
 
     for (; n_extra >= 4; x += 4 + len, n_extra -= 4 + len) {
-        len = le16(x + 2);
+        len = mdl_le(x + 2, 2);
         if (len > n_extra - 4)
             return false;
-        if (le16(x) != 1)
+        if (mdl_le(x, 2) != 1)
             continue;
         for (i = k = 0; i < 3; i++)
             if (*nums[i] == UINT32_MAX) {
                 if (len - k < 8)
                     return false;
-                *nums[i] = le64(x + 4 + k);
+                *nums[i] = mdl_le(x + 4 + k, 8);
                 k += 8;
             }
         return true;
@@ -123,29 +109,29 @@ static enum rc read_entry(const struct reader *r, const uint8_t *d, uint64_t lef
     uint64_t size, packed, offset, n_name, n_extra, skip;
     char show[80];
 
-    if (left < ENTRY_BYTES || le32(d) != 0x02014b50)
+    if (left < ENTRY_BYTES || mdl_le(d, 4) != 0x02014b50)
         return bad(r, "its directory is cut short");
-    n_name = le16(d + 28);
-    n_extra = le16(d + 30);
-    *used = ENTRY_BYTES + n_name + n_extra + le16(d + 32);
+    n_name = mdl_le(d + 28, 2);
+    n_extra = mdl_le(d + 30, 2);
+    *used = ENTRY_BYTES + n_name + n_extra + mdl_le(d + 32, 2);
     if (*used > left)
         return bad(r, "its directory is cut short");
-    packed = le32(d + 20);
-    size = le32(d + 24);
-    offset = le32(d + 42);
+    packed = mdl_le(d + 20, 4);
+    size = mdl_le(d + 24, 4);
+    offset = mdl_le(d + 42, 4);
     out->name = (const char *)d + ENTRY_BYTES;
     out->n_name = n_name;
     mdl_show(show, sizeof(show), out->name, n_name);
     if (!widen(d + ENTRY_BYTES + n_name, n_extra, &size, &packed, &offset))
         return bad(r, "an entry's 64-bit lengths are missing");
-    if (le16(d + 10) != 0 || size != packed || (le16(d + 8) & 1))
+    if (mdl_le(d + 10, 2) != 0 || size != packed || (mdl_le(d + 8, 2) & 1))
         return rc_fail(r->err, RC_UNSUPPORTED,
                        "'%s': entry '%s' is compressed or encrypted; expected stored ones, as "
                        "torch.save writes them",
                        r->what, show);
-    if (r->n < LOCAL_BYTES || offset > r->n - LOCAL_BYTES || le32(r->p + offset) != 0x04034b50)
+    if (r->n < LOCAL_BYTES || offset > r->n - LOCAL_BYTES || mdl_le(r->p + offset, 4) != 0x04034b50)
         return bad(r, "an entry is not where the directory says");
-    skip = LOCAL_BYTES + (uint64_t)le16(r->p + offset + 26) + le16(r->p + offset + 28);
+    skip = LOCAL_BYTES + mdl_le(r->p + offset + 26, 2) + mdl_le(r->p + offset + 28, 2);
     if (skip > r->n - offset || size > r->n - offset - skip)
         return bad(r, "an entry is longer than what is left of the archive");
     out->data = r->p + offset + skip;

@@ -44,6 +44,7 @@ CALL(unload, sup_unload_ops)
 
 const struct sup_route sup_api_routes[] = {
     {"GET", "/healthz", sup_probe_health, "healthz", .open = true},
+    {"GET", "/livez", sup_probe_live, "livez", .open = true},
     {"GET", "/readyz", sup_probe_ready, "readyz", .open = true},
     {"GET", "/startupz", sup_probe_startup, "startupz", .open = true},
     {"GET", "/metrics", sup_probe_metrics, "metrics", .scope = SUP_SCOPE_WATCH},

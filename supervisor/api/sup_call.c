@@ -20,8 +20,10 @@
 #include "sup_front.h"
 #include "sup_grant.h"
 #include "sup_http.h"
+#include "sup_keep.h"
 #include "sup_media.h"
 #include "sup_metrics.h"
+#include "sup_pass.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
@@ -36,9 +38,10 @@ struct sup_blk {
 };
 
 /* Rows that every model endpoint has. */
-enum { ALL_TIMEOUT, ALL_MODEL, ALL_N };
+enum { ALL_TIMEOUT, ALL_KEEP, ALL_MODEL, ALL_N };
 static const struct sup_field all_fields[ALL_N] = {
     {"timeout_ms", SUP_FT_INT, false, 1, TIMEOUT_MAX_MS, 0, NULL},
+    {"keep_alive", SUP_FT_ANY, false, 0, 0, 0, NULL},
     {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL}, /* last: not where ops->model_of is */
 };
 
@@ -340,6 +343,7 @@ static void on_frame(void *user, const Ipc__Frame *fr)
     enter(c);
     c->got_frame = true;
     sup_admit_frame(p, fr);
+    sup_pass_note(c->front, c->model_id, fr);
     if (c->req)
         c->ops->frame(c, p->idx, fr);
     leave(c);
@@ -365,6 +369,8 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
     p->ticket = NULL;
     sup_admit_end(p, err == NULL, false);
     c->n_left--;
+    if (err)
+        sup_pass_failed(c->front, c->model_id, err);
     if (!c->req) {
         /* already answered: another part failed */
     } else if (err) {
@@ -418,6 +424,7 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
         .deadline_us = c->deadline_us,
         .tenant = c->grant->tenant,
         .weight = c->grant->weight,
+        .keep_alive = c->keep_set ? &c->keep_ms : NULL,
         .on_frame = on_frame,
         .on_end = on_end,
         .user = &c->parts[part],
@@ -649,6 +656,12 @@ static void on_rescan(void *user)
     leave(c);
 }
 
+static bool read_keep(struct sup_call *c, const json_t *field, struct sup_fail *f)
+{
+    return sup_keep_read(field, sup_req_header(c->req, "x-keep-alive"),
+                         c->front->conf->keep_alive_max_s, &c->keep_set, &c->keep_ms, f);
+}
+
 static bool read_json(struct sup_call *c, bool framed, uint64_t *timeout_ms, struct sup_fail *f)
 {
     struct sup_val v[ALL_N];
@@ -671,7 +684,7 @@ static bool read_json(struct sup_call *c, bool framed, uint64_t *timeout_ms, str
     if (!c->model)
         return false;
     *timeout_ms = v[ALL_TIMEOUT].set ? (uint64_t)v[ALL_TIMEOUT].i : 0;
-    return true;
+    return read_keep(c, v[ALL_KEEP].j, f);
 }
 
 static bool read_raw(struct sup_call *c, struct sup_fail *f)
@@ -680,7 +693,7 @@ static bool read_raw(struct sup_call *c, struct sup_fail *f)
     if (!c->model)
         c->model = sup_req_header(c->req, "x-model");
     if (c->model && c->model[0] && strlen(c->model) <= SUP_NAME_MAX)
-        return true;
+        return read_keep(c, NULL, f);
     sup_fail_set(
         f, SUP_E_INVALID_REQUEST, "model",
         "query 'model' or header 'X-Model': missing, empty or too long, expected a model's "

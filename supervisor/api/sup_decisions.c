@@ -22,6 +22,7 @@
     X(F_INPUTS, "inputs", ANY, false, 0, 0, 0, "an array of 1 to 128 {\"id\"?, \"input\"}") \
     X(F_QUESTIONS, "questions", ANY, true, 0, 0, 0, "an array of 1 to 64 questions")        \
     X(F_OPTIONS, "embedding_options", OBJECT, false, 0, 0, 0, NULL)                         \
+    X(F_KEEP, "keep_alive", ANY, false, 0, 0, 0, NULL)                                      \
     X(F_TIMEOUT, "timeout_ms", ANY, false, 0, 0, 0, NULL)
 
 #define OPTION_FIELDS(X)                                                      \
@@ -80,6 +81,7 @@ static bool batch_input(struct sup_decisions *d, json_t *j, uint32_t i, Protobuf
         return json_array_append_new(d->ids, id) == 0 || sup_fail_no_memory(f);
     }
     f->err.item = (int32_t)i;
+    f->err.stage = IPC_STAGE_PARSE;
     return false;
 }
 

@@ -77,9 +77,9 @@ static bool outputs_fit(const struct sup_embed *e, struct sup_fail *f)
 {
     const char *lacks = NULL;
 
-    if (e->outputs & SUP_OUT_SPARSE && !e->call.can_sparse)
+    if (e->outputs & IPC_OUT_SPARSE && !e->call.can_sparse)
         lacks = "no lexical weights (\"sparse\")";
-    else if (e->outputs & SUP_OUT_TOKENS && !e->call.token_dim)
+    else if (e->outputs & IPC_OUT_TOKENS && !e->call.token_dim)
         lacks = "no vectors of tokens (\"colbert\")";
     if (!lacks || !e->call.known)
         return true;
@@ -94,7 +94,7 @@ static bool read_outputs(struct sup_embed *e, const struct sup_val *v, struct su
     json_t *list = v[EMB_OUTPUTS].j, *j;
     size_t i, k;
 
-    e->outputs = v[EMB_OUTPUTS].set ? 0 : SUP_OUT_DENSE;
+    e->outputs = v[EMB_OUTPUTS].set ? 0 : IPC_OUT_DENSE;
     json_array_foreach(list, i, j)
     {
         for (k = 0; k < 3; k++)
@@ -110,7 +110,7 @@ static bool read_outputs(struct sup_embed *e, const struct sup_val *v, struct su
         sup_field_bad(f, "outputs", list, OUTPUTS_WANT);
         return false;
     }
-    if (v[EMB_DIMENSIONS].set && !(e->outputs & SUP_OUT_DENSE)) {
+    if (v[EMB_DIMENSIONS].set && !(e->outputs & IPC_OUT_DENSE)) {
         sup_fail_set(f, SUP_E_INVALID_REQUEST, "dimensions",
                      "field 'dimensions': only dense vectors have it, and 'outputs' asks for none");
         return false;
@@ -168,12 +168,12 @@ static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *
         finish(c); /* per_item, and none was in order */
         return true;
     }
-    if (e->outputs != SUP_OUT_DENSE && (e->groups || e->has_media)) {
+    if (e->outputs != IPC_OUT_DENSE && (e->groups || e->has_media)) {
         sup_fail_set(f, SUP_E_UNSUPPORTED_FEATURE, "outputs",
                      "field 'outputs': groups, pictures and sounds have dense vectors only");
         return false;
     }
-    q.outputs = e->outputs == SUP_OUT_DENSE ? 0 : e->outputs;
+    q.outputs = e->outputs == IPC_OUT_DENSE ? 0 : e->outputs;
     q.dimensions = e->dimensions;
     q.task_type = (char *)(uintptr_t)e->task;
     q.truncate = v[EMB_TRUNCATE].b;

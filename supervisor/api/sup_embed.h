@@ -13,15 +13,13 @@
 #define SUP_GROUPS_MAX 64u      /* of one request */
 #define SUP_GROUP_PARTS_MAX 64u /* of one group */
 
-enum { SUP_OUT_DENSE = 1, SUP_OUT_SPARSE = 2, SUP_OUT_TOKENS = 4 }; /* Embed.outputs */
-
 struct sup_embed {
     struct sup_call call;
     bool base64, per_item;
     bool numeric;          /* the client takes the numeric frame; in `out`: it is one */
     const char *task;      /* task_type or "", until start has returned */
     uint32_t dimensions;   /* asked for; 0 = the model's own */
-    unsigned outputs;      /* SUP_OUT_..., at least one */
+    unsigned outputs;      /* IPC_OUT_..., at least one */
     char identity[64 + 1]; /* asked for; "" = any */
     uint32_t n_inputs, n_sent;
     uint32_t *at; /* [n_sent] index in the request */

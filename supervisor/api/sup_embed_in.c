@@ -442,12 +442,12 @@ bool sup_embed_inputs(struct sup_embed *e, json_t *input, bool tokens_only, Ipc_
         if (one_input(e, j, tokens_only, name, &rows[i], f)) {
             q->inputs[e->n_sent] = &rows[i];
             e->at[e->n_sent++] = i;
-        } else if (e->per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
-            sup_item_error(&e->errors, i, f,
-                           f->code == SUP_E_CONTENT_NOT_ALLOWED ? "fetch" : "parse");
+        } else if (sup_item_bad(&e->errors, e->per_item, i,
+                                f->code == SUP_E_CONTENT_NOT_ALLOWED ? IPC_STAGE_FETCH
+                                                                     : IPC_STAGE_PARSE,
+                                f)) {
             e->media_bytes = media_bytes;
         } else {
-            f->err.item = (int32_t)i;
             return false;
         }
     }

@@ -25,8 +25,8 @@ static bool tokens_ok(const struct sup_embed *e, const Ipc__TokenVectors *t)
 static const char *fault_of_more(const struct sup_embed *e, const Ipc__Vectors *w,
                                  const bool *failed)
 {
-    if (w->n_sparse != (e->outputs & SUP_OUT_SPARSE ? w->n : 0) ||
-        w->n_token_vectors != (e->outputs & SUP_OUT_TOKENS ? w->n : 0))
+    if (w->n_sparse != (e->outputs & IPC_OUT_SPARSE ? w->n : 0) ||
+        w->n_token_vectors != (e->outputs & IPC_OUT_TOKENS ? w->n : 0))
         return "other outputs than it was asked for";
     for (uint32_t row = 0; row < w->n; row++) {
         if (w->n_sparse && w->sparse[row]->n_ids != w->sparse[row]->n_weights)
@@ -44,11 +44,11 @@ static const char *fault_of(const struct sup_embed *e, const Ipc__Vectors *w, bo
 
     if (!sup_item_rows(w->errors, w->n_errors, e->n_sent, e->per_item, failed))
         return "errors of inputs that it was not given, or two of one";
-    if ((e->outputs & SUP_OUT_DENSE) && want && w->dim != want && w->n_errors < w->n)
+    if ((e->outputs & IPC_OUT_DENSE) && want && w->dim != want && w->n_errors < w->n)
         return "vectors of another size";
     if (w->data.len % sizeof(float) ||
         w->data.len / sizeof(float) !=
-            (e->outputs & SUP_OUT_DENSE ? (uint64_t)w->n * w->dim : UINT64_C(0)))
+            (e->outputs & IPC_OUT_DENSE ? (uint64_t)w->n * w->dim : UINT64_C(0)))
         return "vectors of another length";
     return fault_of_more(e, w, failed);
 }
@@ -113,15 +113,15 @@ static void write_row(struct sup_embed *e, const Ipc__Vectors *w, uint32_t row, 
     struct sup_json *o = &e->out;
 
     sup_json_fmt(o, "%s{\"object\":\"embedding\",\"index\":%u", first ? "" : ",", e->at[row]);
-    if (e->outputs & SUP_OUT_DENSE) {
+    if (e->outputs & IPC_OUT_DENSE) {
         sup_json_str(o, ",\"embedding\":");
         write_vector(e, w->data.data + (size_t)row * w->dim * sizeof(float), w->dim);
     }
-    if (e->outputs & SUP_OUT_SPARSE) {
-        sup_json_str(o, e->outputs == SUP_OUT_SPARSE ? ",\"embedding\":" : ",\"sparse\":");
+    if (e->outputs & IPC_OUT_SPARSE) {
+        sup_json_str(o, e->outputs == IPC_OUT_SPARSE ? ",\"embedding\":" : ",\"sparse\":");
         write_sparse(o, w->sparse[row]);
     }
-    if (e->outputs & SUP_OUT_TOKENS)
+    if (e->outputs & IPC_OUT_TOKENS)
         write_tokens(e, w->token_vectors[row]);
     if (row < w->n_truncated && w->truncated[row])
         sup_json_str(o, ",\"truncated\":true");

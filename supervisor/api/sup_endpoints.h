@@ -12,6 +12,7 @@ extern const struct sup_call_ops sup_chat_ops, sup_responses_ops, sup_completion
 
 /* Handlers that need no model. user: struct sup_front. */
 void sup_probe_health(struct sup_req *req, void *user);
+void sup_probe_live(struct sup_req *req, void *user);
 void sup_probe_ready(struct sup_req *req, void *user);
 void sup_probe_startup(struct sup_req *req, void *user);
 void sup_probe_metrics(struct sup_req *req, void *user);

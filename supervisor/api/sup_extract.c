@@ -162,10 +162,7 @@ static bool one_text(struct reading *r, uint32_t i, json_t *content, const char 
         return true;
     }
     r->part_of[i] = UINT32_MAX;
-    if (!r->e->per_item || r->f->code == SUP_E_MODEL_RESOURCE_BUSY)
-        return false;
-    sup_item_error(&r->e->errors, i, r->f, "parse");
-    return true;
+    return sup_item_bad(&r->e->errors, r->e->per_item, i, IPC_STAGE_PARSE, r->f);
 }
 
 static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema)
@@ -237,6 +234,7 @@ static bool read_inputs(struct reading *r, const struct sup_val *v)
         r->e->inputs[i].opts = all;
         if (!one_input(r, i, json_array_get(list, i), shared)) {
             r->f->err.item = (int32_t)i;
+            r->f->err.stage = IPC_STAGE_PARSE;
             return false;
         }
     }
@@ -262,7 +260,8 @@ static bool submit_part(struct reading *r, uint32_t p, Ipc__Extract *q)
             q->schema_of[part->n] = e->inputs[i].schema;
             part->at[part->n++] = i;
         }
-    q->n_inputs = q->n_schema_of = part->n;
+    q->n_inputs = q->n_schema_of = q->n_item_of = part->n;
+    q->item_of = part->at;
     q->schemas = r->schemas;
     q->n_schemas = r->n_schemas;
     q->threshold = r->opts[p].threshold;
@@ -335,6 +334,7 @@ bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const 
         if (!find_part(&r, opts, &r.part_of[i]) ||
             !one_text(&r, i, json_array_get(texts, i), one)) {
             f->err.item = (int32_t)i;
+            f->err.stage = IPC_STAGE_PARSE;
             return false;
         }
     }

@@ -429,6 +429,7 @@ static bool tell(struct sup_extract *e, uint32_t at, const Ipc__ExtractedItem *w
         e->n_tokens += w->n_tokens;
     } else {
         f->err.item = (int32_t)at;
+        f->err.stage = IPC_STAGE_TEXT_RUN;
     }
     free(t.ents);
     free(t.rels);

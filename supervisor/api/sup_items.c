@@ -37,28 +37,29 @@ bool sup_item_rows(Ipc__ItemError *const *list, size_t n, uint32_t n_rows, bool 
     return true;
 }
 
-/* The worker's "" is its text. */
-static const char *stage_of(const char *s)
-{
-    return *s ? s : "text_inference";
-}
-
 void sup_item_notes(struct sup_item_errors *e, Ipc__ItemError *const *list, size_t n,
                     const uint32_t *at)
 {
     for (size_t k = 0; k < n; k++) {
-        const Ipc__Error *src = list[k]->error;
-        struct rc_err err = RC_ERR_INIT;
+        struct rc_err err;
         struct sup_fail f;
 
-        rc_fail_what(&err, rc_from_wire(src->code), src->what, "%.*s",
-                     src->message.len < 400 ? (int)src->message.len : 400,
-                     src->message.len ? (const char *)src->message.data : "");
-        err.n = src->n;
-        err.limit = src->limit;
+        ipc_error_to(&err, list[k]->error);
         sup_fail_refused(&f, &err);
-        sup_item_error(e, at[list[k]->index], &f, stage_of(list[k]->stage));
+        sup_item_error(e, at[list[k]->index], &f, err.stage ? err.stage : IPC_STAGE_TEXT_RUN);
     }
+}
+
+bool sup_item_bad(struct sup_item_errors *e, bool per_item, uint32_t idx, const char *stage,
+                  struct sup_fail *f)
+{
+    if (per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
+        sup_item_error(e, idx, f, stage);
+        return true;
+    }
+    f->err.item = (int32_t)idx;
+    f->err.stage = stage;
+    return false;
 }
 
 void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "inferd.pb-c.h"
+#include "ipc.h"
 #include "sup_json.h"
 #include "sup_status.h"
 
@@ -28,6 +29,10 @@ struct sup_item_errors {
 /* One entry. */
 void sup_item_error(struct sup_item_errors *e, uint32_t idx, const struct sup_fail *f,
                     const char *stage);
+/* An input of the request that cannot be worked on, stage: IPC_STAGE_. true: it is an entry now;
+ * false: it fails the request, and *f says which input and where. */
+bool sup_item_bad(struct sup_item_errors *e, bool per_item, uint32_t idx, const char *stage,
+                  struct sup_fail *f);
 /* Those of a worker: of its n_rows rows, each at most once; failed [n_rows] is set. false: it
  * named others, or any where per_item was not asked. */
 bool sup_item_rows(Ipc__ItemError *const *list, size_t n, uint32_t n_rows, bool per_item,

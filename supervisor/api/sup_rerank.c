@@ -129,10 +129,7 @@ static bool documents(struct sup_rerank *r, json_t *list, const char *field, Ipc
             if (!cut_document(r, &q->documents[r->n_sent]))
                 return sup_fail_no_memory(f);
             r->at[r->n_sent++] = i;
-        } else if (r->per_item && f->code != SUP_E_MODEL_RESOURCE_BUSY) {
-            sup_item_error(&r->errors, i, f, "parse");
-        } else {
-            f->err.item = (int32_t)i;
+        } else if (!sup_item_bad(&r->errors, r->per_item, i, IPC_STAGE_PARSE, f)) {
             return false;
         }
     }

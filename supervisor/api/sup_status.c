@@ -165,6 +165,8 @@ static void extras(const struct sup_fail *f, struct sup_json *o)
     sup_fail_tokens(f, o);
     if (f->err.item >= 0)
         sup_json_fmt(o, ",\"input_index\":%d", (int)f->err.item);
+    if (f->err.stage)
+        member(o, "stage", f->err.stage);
 }
 
 /* One of the words that clients of that shape know. */

@@ -100,9 +100,32 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd calibrate scores.jsonl models/all-MiniLM-L6-v2/calibrations/support_v1.json\n"
      "  inferd calibrate scores.jsonl out.json --precision 0.95 --minimum-coverage 0.5\n",
      sup_opts_calibrate, 2, 2, sup_cmd_calibrate, NULL},
-    {"list", "", "show the server's models",
-     "Every model below the server's models folder, whether it is loaded, and why not.",
-     "  inferd list\n  inferd list --json\n", sup_opts_list, 0, 0, sup_cmd_list, NULL},
+    {"pull", "REF...", "fetch models from a hub, a URL or a folder",
+     "REF is owner/name[:variant][@revision] at the hub, https://HOST/FILE.gguf, file:/PATH, or a\n"
+     "short name like bge-m3. The revision is turned into a commit once; one set of weights of it\n"
+     "and the small files beside them arrive in a hidden folder, are hashed against what the hub\n"
+     "published, and appear below the models folder in one step. An ended pull goes on where it\n"
+     "was when it is given again. A token is sent to the hub alone, never to where it sends us.\n"
+     "The process that talks to the network can write to that hidden folder only.",
+     "  inferd pull bge-m3\n"
+     "  inferd pull google/gemma-3-270m:Q8_0 --models-dir ./models\n"
+     "  inferd pull owner/private@v1.2 --token-file ~/.hub-token\n"
+     "  inferd pull file:/mnt/usb/gemma-3-270m.gguf --json\n",
+     sup_opts_pull, 1, SUP_POS_MAX, sup_cmd_pull, NULL},
+    {"rm", "MODEL...", "remove models that were pulled",
+     "Removes the folder of each MODEL (as 'inferd list --models-dir DIR' names it, or the\n"
+     "reference it was pulled by). Folders without a receipt were not pulled and stay.",
+     "  inferd rm BAAI/bge-m3\n", sup_opts_rm, 1, SUP_POS_MAX, sup_cmd_rm, NULL},
+    {"verify", "MODEL...", "check pulled models against their receipts",
+     "Sizes and hashes of every file that the receipt of a pulled MODEL names. Exit status 1 when\n"
+     "one is missing or different.",
+     "  inferd verify BAAI/bge-m3\n  inferd verify bge-m3 --json\n", sup_opts_check, 1, SUP_POS_MAX,
+     sup_cmd_check, NULL},
+    {"list", "", "show the server's models, or those of a folder",
+     "Every model below the server's models folder, whether it is loaded, and why not. With\n"
+     "--models-dir, no server is asked: the models of that folder and where they were pulled from.",
+     "  inferd list\n  inferd list --json\n  inferd list --models-dir ./models\n", sup_opts_list, 0,
+     0, sup_cmd_list, NULL},
     {"load", "MODEL", "load a model now",
      "Loads the model and returns when it is ready, or says why it is not.",
      "  inferd load gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_load, NULL},
@@ -110,6 +133,23 @@ const struct sup_cmd sup_cmds[] = {
      "Lets the model's running answers finish, then stops its worker and frees its memory.\n"
      "The next request loads it again.",
      "  inferd unload gemma-3-270m.gguf\n", sup_opts_load, 1, 1, sup_cmd_unload, NULL},
+    {"keys", "create|list|rotate|revoke|show [ID]", "make and revoke API keys",
+     "Works on the server's folder of keys (option vault_dir), whether a server runs or not. A "
+     "key\n"
+     "is shown once, on stdout; only a salted hash of it is kept. It belongs to a tenant, for "
+     "whom\n"
+     "shares and limits are counted, and may be narrowed to models, endpoints and a time.\n"
+     "'rotate' gives a key a new secret; the old one works for --grace more. A running server\n"
+     "hears of a change by SIGHUP. Each change is a line of audit.jsonl in the folder.",
+     "  inferd keys create --vault-dir /var/lib/inferd/vault --tenant acme --name 'billing bot'\n"
+     "  inferd keys create --tenant acme --model 'bert*' --endpoints embed,rerank --expires 90d "
+     "\\\n"
+     "    --requests-per-minute 600 --tokens-per-minute 200000\n"
+     "  inferd keys create --admin --tenant ops --pid-file /run/inferd.pid\n"
+     "  inferd keys list --json\n"
+     "  inferd keys rotate k7m2p9xw4bqz --grace 24h\n"
+     "  inferd keys revoke k7m2p9xw4bqz\n",
+     sup_opts_keys, 1, 2, sup_cmd_keys, NULL},
     {"doctor", "", "check this machine, the sandbox and the configuration",
      "Checks what a server needs here and prints each finding with its reason: processor and\n"
      "kernels, each layer of the sandbox, what of a GPU's software is installed, memory and CPU\n"

@@ -6,6 +6,7 @@
 
 #include "sup_common.h"
 #include "sup_file.h"
+#include "sup_progress.h"
 #include "sup_term.h"
 
 #define PATH "/ai/v1/chunk"
@@ -80,6 +81,19 @@ static void print_each(const json_t *answer)
     json_array_foreach(json_object_get(answer, "data"), i, c) sup_print_json(c);
 }
 
+/* The model whose tokens count, if it is listed; NULL: the fixed chunker, or the server says why.
+ */
+static const struct sup_model *whose(const struct sup_args *a, struct sup_client *client,
+                                     struct sup_listing *l)
+{
+    if (!a->v[O_MODEL].set || sup_listing_get(client, l, NULL) != RC_OK)
+        return NULL;
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->m[i].id, a->v[O_MODEL].text) == 0)
+            return &l->m[i];
+    return NULL;
+}
+
 static enum rc run(const struct sup_args *a, struct sup_client *client, struct sup_listing *l,
                    struct rc_err *err)
 {
@@ -89,10 +103,10 @@ static enum rc run(const struct sup_args *a, struct sup_client *client, struct s
     size_t n = 0;
     enum rc rc = sup_file_input(path, FILE_BYTES, &text, &n, err);
 
-    if (rc == RC_OK && (!(valid = sup_valid_dup(text, n)) || !(body = request(a, valid))))
-        rc = rc_fail(err, RC_NOMEM, "out of memory");
+    if (rc == RC_OK && (valid = sup_valid_dup(text, n)) != NULL)
+        body = request(a, valid);
     if (rc == RC_OK)
-        rc = sup_client_call(client, PATH, body, 0, &answer, err);
+        rc = sup_progress_call(client, whose(a, client, l), PATH, body, &answer, err);
     if (rc == RC_OK && a->v[O_JSON].set)
         print_each(answer);
     else if (rc == RC_OK)

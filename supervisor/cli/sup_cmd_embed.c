@@ -66,7 +66,7 @@ struct work {
     size_t n_batch;
     size_t batch_bytes; /* of files */
     size_t n_done;
-    struct sup_progress progress;
+    const struct sup_model *loading; /* until its first answer */
     /* --similarity */
     double *vec; /* [n_done, dim] */
     char **text;
@@ -203,13 +203,10 @@ static enum rc flush(struct work *w, struct rc_err *err)
 {
     const size_t n = w->args->v[O_GROUP].set ? 1 : w->n_batch;
     json_t *body = request(w), *answer = NULL, *data;
-    enum rc rc = RC_OK;
+    enum rc rc;
 
-    if (!body)
-        rc = rc_fail(err, RC_NOMEM, "out of memory");
-    if (rc == RC_OK)
-        rc = sup_client_call(w->client, "/v1/embeddings", body, 0, &answer, err);
-    sup_progress_end(&w->progress, w->client);
+    rc = sup_progress_call(w->client, w->loading, "/v1/embeddings", body, &answer, err);
+    w->loading = NULL;
     data = json_object_get(answer, "data");
     if (rc == RC_OK && json_array_size(data) != n)
         rc = rc_fail(err, RC_FORMAT, "the server gave %zu vectors for %zu inputs",
@@ -385,8 +382,7 @@ static enum rc run(struct work *w, struct sup_listing *l, struct rc_err *err)
         return rc_fail(err, RC_INVALID, "model '%.100s' (%s) gives no embeddings; try: inferd chat",
                        m->id, m->family);
     w->model = m->id;
-    if (strcmp(m->state, "ready") != 0 && strcmp(m->state, "busy") != 0)
-        sup_progress_start(&w->progress, w->client, m->id);
+    w->loading = m;
     rc = add_given(w, &any, err);
     if (!any && rc == RC_OK)
         rc = texts_of_stdin(w, err);
@@ -448,7 +444,6 @@ int sup_cmd_embed(const struct sup_args *a)
         status = run(&w, &l, &err) == RC_OK && output_end(a, &err) == RC_OK
                      ? SUP_EXIT_OK
                      : sup_fail(a->cmd, &err);
-        sup_progress_end(&w.progress, w.client);
     }
     batch_empty(&w);
     for (size_t i = 0; w.text && i < w.n_done; i++)

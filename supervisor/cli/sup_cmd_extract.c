@@ -329,7 +329,6 @@ static void show(const json_t *answer)
 static enum rc run(const struct sup_args *a, struct sup_client *client, struct sup_listing *l,
                    struct rc_err *err)
 {
-    struct sup_progress progress = {0};
     const struct sup_model *m = NULL;
     json_t *inputs = json_array(), *schema = NULL, *body = NULL, *answer = NULL;
     enum rc rc;
@@ -341,11 +340,7 @@ static enum rc run(const struct sup_args *a, struct sup_client *client, struct s
                          "schema", schema, "options", "threshold",
                          a->v[O_THRESHOLD].set ? a->v[O_THRESHOLD].num : 0.3, "offsets",
                          a->v[O_BYTES].set ? "bytes" : "codepoints");
-        if (strcmp(m->state, "ready") != 0 && strcmp(m->state, "busy") != 0)
-            sup_progress_start(&progress, client, m->id);
-        rc = body ? sup_client_call(client, PATH, body, 0, &answer, err)
-                  : rc_fail(err, RC_NOMEM, "out of memory");
-        sup_progress_end(&progress, client);
+        rc = sup_progress_call(client, m, PATH, body, &answer, err);
     }
     if (rc == RC_OK && a->v[O_JSON].set)
         sup_print_json(answer);

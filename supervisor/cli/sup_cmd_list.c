@@ -4,14 +4,17 @@
 #include <string.h>
 
 #include "sup_common.h"
+#include "sup_pull_cli.h"
 #include "sup_term.h"
 
-enum { O_SERVER, O_JSON };
+enum { O_SERVER, O_JSON, O_MODELS };
 
 const struct sup_opt sup_opts_list[] = {
     {"server", SUP_O_TEXT, "URL", "http://HOST:PORT or unix:PATH (default " SUP_SERVER_DEFAULT ")",
      0, 0},
-    {"json", SUP_O_FLAG, NULL, "print the server's own list", 0, 0},
+    {"json", SUP_O_FLAG, NULL, "print the server's own list; of a folder one object per model", 0,
+     0},
+    {"models-dir", SUP_O_TEXT, "DIR", "list this folder and ask no server", 0, 0},
     {0},
 };
 
@@ -74,6 +77,10 @@ int sup_cmd_list(const struct sup_args *a)
     json_t *body = NULL;
     enum rc rc;
 
+    if (a->v[O_MODELS].set && a->v[O_SERVER].set)
+        return sup_usage_error(a->cmd, "--server and --models-dir exclude each other");
+    if (a->v[O_MODELS].set)
+        return sup_local_list(a, a->v[O_MODELS].text, a->v[O_JSON].set);
     if ((rc = sup_session_open(&s, a, a->v[O_SERVER].text, NULL, &err)) != RC_OK)
         return sup_session_fail(a->cmd, &err);
     rc = sup_client_call(s.client, "/ai/v1/models", NULL, 60000, &body, &err);

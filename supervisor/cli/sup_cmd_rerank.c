@@ -104,7 +104,6 @@ static void show(const json_t *answer, const json_t *docs)
 static enum rc run(const struct sup_args *a, struct sup_client *client, struct sup_listing *l,
                    struct rc_err *err)
 {
-    struct sup_progress progress = {0};
     const struct sup_model *m = NULL;
     json_t *docs = json_array(), *body = NULL, *answer = NULL;
     char *query = sup_valid_dup(a->pos[1], strlen(a->pos[1]));
@@ -117,11 +116,7 @@ static enum rc run(const struct sup_args *a, struct sup_client *client, struct s
                          a->v[O_TOP].set ? (json_int_t)a->v[O_TOP].num
                                          : (json_int_t)json_array_size(docs),
                          "raw_scores", (int)a->v[O_RAW].set, "truncate", (int)a->v[O_TRUNCATE].set);
-        if (strcmp(m->state, "ready") != 0 && strcmp(m->state, "busy") != 0)
-            sup_progress_start(&progress, client, m->id);
-        rc = body ? sup_client_call(client, PATH, body, 0, &answer, err)
-                  : rc_fail(err, RC_NOMEM, "out of memory");
-        sup_progress_end(&progress, client);
+        rc = sup_progress_call(client, m, PATH, body, &answer, err);
     }
     if (rc == RC_OK && a->v[O_JSON].set)
         sup_print_json(answer);

@@ -55,3 +55,18 @@ void sup_progress_end(struct sup_progress *p, struct sup_client *c)
     sup_bar_end(&p->bar);
     sup_client_free(&p->asker);
 }
+
+enum rc sup_progress_call(struct sup_client *c, const struct sup_model *m, const char *path,
+                          const json_t *body, json_t **out, struct rc_err *err)
+{
+    struct sup_progress p = {0};
+    enum rc rc;
+
+    if (!body)
+        return rc_fail(err, RC_NOMEM, "out of memory");
+    if (m && strcmp(m->state, "ready") != 0 && strcmp(m->state, "busy") != 0)
+        sup_progress_start(&p, c, m->id);
+    rc = sup_client_call(c, path, body, 0, out, err);
+    sup_progress_end(&p, c);
+    return rc;
+}

@@ -17,6 +17,10 @@ struct sup_progress {
 
 /* Hangs itself on c's ticks. Does nothing when stderr is no terminal. */
 void sup_progress_start(struct sup_progress *p, struct sup_client *c, const char *model);
+/* sup_client_call without a limit of time, under a bar while the model is not ready yet. m NULL: no
+ * bar. body NULL is RC_NOMEM: it could not be made. */
+enum rc sup_progress_call(struct sup_client *c, const struct sup_model *m, const char *path,
+                          const json_t *body, json_t **out, struct rc_err *err);
 /* Removes the bar and lets go of c's ticks. A zeroed one is fine. */
 void sup_progress_end(struct sup_progress *p, struct sup_client *c);
 

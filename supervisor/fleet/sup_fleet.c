@@ -178,9 +178,9 @@ static void preload_done(void *user, const struct rc_err *err)
     f->preloads--;
 }
 
-static void preload(struct sup_fleet *f)
+static void preload(struct sup_fleet *f, char **list)
 {
-    for (char **p = f->conf->preload; p && *p; p++) {
+    for (char **p = list; p && *p; p++) {
         struct rc_err err = RC_ERR_INIT;
 
         f->preloads++;
@@ -216,6 +216,18 @@ static void forget_gone(struct sup_fleet *f)
     f->n_slots = kept;
 }
 
+/* As a client may name it: with or without .gguf. */
+static bool pinned(const struct sup_fleet *f, const char *id)
+{
+    for (char **p = f->conf->pin; p && *p; p++) {
+        size_t n = strlen(*p);
+
+        if (strncmp(id, *p, n) == 0 && (id[n] == '\0' || strcmp(id + n, ".gguf") == 0))
+            return true;
+    }
+    return false;
+}
+
 static void model_seen(struct sup_fleet *f, const Ipc__CtlModel *m)
 {
     struct slot *s;
@@ -229,6 +241,7 @@ static void model_seen(struct sup_fleet *f, const Ipc__CtlModel *m)
         slot_metrics(f, s, s->id);
     s->listed = true;
     s->gone_ms = 0;
+    s->pinned = pinned(f, s->id);
     s->is_dir = m->is_dir;
     s->bytes = m->bytes;
     memcpy(s->identity, m->identity.data, SUP_IDENTITY_BYTES);
@@ -255,7 +268,8 @@ void fleet_models(struct sup_fleet *f, const Ipc__CtlModels *m)
     if (first) {
         f->first_scan_ms = fleet_now_ms(f);
         SUP_LOG(SUP_INFO, "models_found", SUP_I("n", f->n_slots), SUP_B("truncated", m->truncated));
-        preload(f);
+        preload(f, f->conf->preload);
+        preload(f, f->conf->pin);
     }
     fleet_promise(f, &f->scanners, NULL);
     fleet_pump_later(f);
@@ -392,8 +406,8 @@ bool sup_fleet_ready(const struct sup_fleet *f, const char **why)
     for (const struct lnk *l = f->workers.next; !reason && l != &f->workers; l = l->next) {
         const struct worker *w = LNK_OF(l, struct worker, all);
 
-        if (w->n_sent && fleet_now_ms(f) - w->heard_ms >= f->conf->hang_timeout_s * 1000)
-            reason = "a worker with work in hand is silent";
+        if (w->n_sent && worker_stands(w, fleet_now_ms(f)))
+            reason = "a worker with work in hand stands still";
     }
     if (reason && why)
         *why = reason;
@@ -512,11 +526,30 @@ static bool wants_fast(const struct sup_fleet *f)
            f->by_state[SUP_SLOT_DRAINING] || f->by_state[SUP_SLOT_COOLING];
 }
 
+/* What a worker said while this process stood still is not read yet: that time is not
+ * held against it. */
+static void slept(struct sup_fleet *f, uint64_t now)
+{
+    uint64_t gap = now - f->tick_ms;
+
+    f->tick_ms = now;
+    if (gap < 2 * FLEET_TICK_SLOW_MS)
+        return;
+    SUP_LOG(SUP_WARN, "front_slept", SUP_I("ms", gap));
+    for (struct lnk *l = f->workers.next; l != &f->workers; l = l->next) {
+        struct worker *w = LNK_OF(l, struct worker, all);
+
+        w->heard_ms = w->heard_ms + gap < now ? w->heard_ms + gap : now;
+        w->moved_ms = w->moved_ms + gap < now ? w->moved_ms + gap : now;
+    }
+}
+
 static void on_tick(uv_timer_t *t)
 {
     struct sup_fleet *f = t->data;
     uint64_t now = fleet_now_ms(f);
 
+    slept(f, now);
     for (size_t i = 0; i < f->n_slots; i++)
         slot_tick(f, f->slot[i]);
     tick_workers(f, now);
@@ -531,17 +564,6 @@ static void on_tick(uv_timer_t *t)
     }
     if (f->draining)
         fleet_drain_step(f);
-}
-
-void fleet_ledger_show(struct sup_fleet *f)
-{
-    static const char *const kinds[] = {"weights", "kv", "workspace", "limit"};
-    const uint64_t v[] = {f->ledger.used.weights, f->ledger.used.kv, f->ledger.used.workspace,
-                          f->ledger.limit};
-
-    FLEET_MUST(sup_ledger_used(&f->ledger) <= f->ledger.limit);
-    for (int i = 0; i < 4; i++)
-        sup_series_set(sup_series(f->metrics, SUP_M_LEDGER_BYTES, kinds[i], NULL), (double)v[i]);
 }
 
 /* ---------------------------------------------------------------- birth, drain */
@@ -560,7 +582,9 @@ enum rc sup_fleet_new(struct sup_fleet **out, uv_loop_t *loop, int ctl_fd,
     f->metrics = metrics;
     f->on_stop = on_stop;
     f->user = user;
-    f->ledger.limit = conf->memory_mb ? conf->memory_mb << 20 : sup_memory_limit();
+    f->ledger.limit[SUP_TIER_HOST] = conf->memory_mb ? conf->memory_mb << 20 : sup_memory_limit();
+    f->ledger.limit[SUP_TIER_DEVICE] =
+        conf->device_memory_mb ? conf->device_memory_mb << 20 : UINT64_MAX;
     lnk_init(&f->demand);
     lnk_init(&f->scanners);
     lnk_init(&f->workers);
@@ -579,6 +603,7 @@ enum rc sup_fleet_new(struct sup_fleet **out, uv_loop_t *loop, int ctl_fd,
     f->kick.data = f->tick.data = f;
     f->n_handles += 2;
     f->tick_fast = true;
+    f->tick_ms = fleet_now_ms(f);
     uv_timer_start(&f->tick, on_tick, FLEET_TICK_FAST_MS, FLEET_TICK_FAST_MS);
     fleet_scan(f);
     *out = f;
@@ -602,7 +627,7 @@ void fleet_drain_step(struct sup_fleet *f)
         !lnk_empty(&f->done))
         return;
     f->freed = true;
-    FLEET_MUST(f->ctl_dead || sup_ledger_used(&f->ledger) == 0);
+    FLEET_MUST(f->ctl_dead || sup_claim_is_zero(&f->ledger.used));
     uv_close((uv_handle_t *)&f->kick, fleet_closed);
     uv_close((uv_handle_t *)&f->tick, fleet_closed);
     uv_close((uv_handle_t *)&f->ctl_poll, fleet_closed);

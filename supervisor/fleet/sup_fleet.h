@@ -48,6 +48,9 @@ struct sup_task {
     uint64_t deadline_us; /* CLOCK_MONOTONIC, 0 = none */
     const char *tenant;   /* whose turn it is when several wait; copied. NULL = "default" */
     uint32_t weight;      /* of that tenant; 0 = 1 */
+    /* ms the model stays loaded when idle, from this task on until a next one says otherwise;
+     * NULL = keep_alive_s. Borrowed for the call */
+    const uint64_t *keep_alive;
     /* Each answer frame (Delta, Done, Vectors, Tokens, Text, Echo); checked. The
      * frame is borrowed for the call. The last one (all but Delta) is followed by
      * on_end(NULL). */

@@ -1,26 +1,20 @@
 /* sup_fleet_check.c - the tables of legal frames and the limits inside them.
  *
  * Must never trust a count, an index, a float or a string that came from a worker. What is said of
- * texts (vectors, scores, spans, pieces) is judged in sup_fleet_check_texts.c.
+ * texts (vectors, scores, spans, pieces) is judged in sup_fleet_check_texts.c, of a text that it
+ * writes in sup_fleet_check_gen.c.
  * Change with care: loosening a row widens what a hijacked worker can do to the
  * front and to clients. Tests: tests/supervisor/test_sup_fleet_check.c */
 #include "sup_fleet_check_impl.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ipc.h"
 
-#define NAME_MAX_BYTES 128
 #define PROMPT_MAX_BYTES 4096
 #define VOCAB_MAX (1u << 24)
 #define LAYERS_MAX 64
-#define TOP_MAX 64
-#define DELTAS_SLACK 8 /* per choice: held-back text, the finish */
-#define DELTA_TEXT_MAX (1u << 20)
-#define CALLS_MAX 64      /* of one choice */
-#define TOKEN_BYTES 1280u /* packed, of one token or alternative: a piece and its frame */
 
 #define LIVE (SUP_W_LOADING | SUP_W_RUNNING | SUP_W_DRAINING)
 #define TASKS (SUP_W_RUNNING | SUP_W_DRAINING)
@@ -49,6 +43,7 @@ static const struct {
     {IPC__FRAME__BODY_ERROR, "Error", TALK, TASKS},
     {IPC__FRAME__BODY_LOG, "Log", TALK, TASKS},
     {IPC__FRAME__BODY_STATS, "Stats", LIVE, 0},
+    {IPC__FRAME__BODY_BEAT, "Beat", LIVE, 0},
 };
 
 static bool text_ok(const char *s, size_t max)
@@ -68,10 +63,10 @@ bool sup_identity_ok(const char *s)
 
 static enum rc check_loaded(const Ipc__Loaded *l, struct rc_err *err)
 {
-    if (!text_ok(l->family, NAME_MAX_BYTES) || !text_ok(l->arch, NAME_MAX_BYTES) ||
-        !text_ok(l->backend, NAME_MAX_BYTES) || !text_ok(l->kernels, NAME_MAX_BYTES) ||
-        !text_ok(l->quant, NAME_MAX_BYTES) || !text_ok(l->device, NAME_MAX_BYTES) ||
-        !text_ok(l->compute, NAME_MAX_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
+    if (!text_ok(l->family, SUP_W_NAME_BYTES) || !text_ok(l->arch, SUP_W_NAME_BYTES) ||
+        !text_ok(l->backend, SUP_W_NAME_BYTES) || !text_ok(l->kernels, SUP_W_NAME_BYTES) ||
+        !text_ok(l->quant, SUP_W_NAME_BYTES) || !text_ok(l->device, SUP_W_NAME_BYTES) ||
+        !text_ok(l->compute, SUP_W_NAME_BYTES) || !text_ok(l->default_prompt, PROMPT_MAX_BYTES) ||
         !text_ok(l->note, PROMPT_MAX_BYTES))
         return sup_bad(err, "Loaded: a name is too long or not UTF-8");
     if (!sup_identity_ok(l->model_identity))
@@ -92,7 +87,7 @@ static enum rc check_ready(const Ipc__Ready *r, struct rc_err *err)
     if (r->n_sandbox > LAYERS_MAX)
         return sup_bad(err, "Ready: too many layers");
     for (size_t i = 0; i < r->n_sandbox; i++)
-        if (!text_ok(r->sandbox[i]->name, NAME_MAX_BYTES) ||
+        if (!text_ok(r->sandbox[i]->name, SUP_W_NAME_BYTES) ||
             !text_ok(r->sandbox[i]->detail, PROMPT_MAX_BYTES))
             return sup_bad(err, "Ready: a layer's text is too long or not UTF-8");
     return RC_OK;
@@ -116,7 +111,7 @@ enum rc sup_check_frame(const Ipc__Frame *f, enum sup_worker_state state, struct
         case IPC__FRAME__BODY_LOADED:
             return check_loaded(f->loaded, err);
         case IPC__FRAME__BODY_PROGRESS:
-            return text_ok(f->progress->stage, NAME_MAX_BYTES)
+            return text_ok(f->progress->stage, SUP_W_NAME_BYTES)
                        ? RC_OK
                        : sup_bad(err, "Progress: stage is too long or not UTF-8");
         default:
@@ -181,7 +176,7 @@ bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
         a->n_prompt = q->generate->n_prompt_tokens + q->generate->prompt.len + 8;
     } else if (q->body_case == IPC__FRAME__BODY_EMBED) {
         a->n = (uint32_t)q->embed->n_inputs;
-        a->outputs = q->embed->outputs != 0 ? q->embed->outputs : SUP_OUT_DENSE;
+        a->outputs = q->embed->outputs != 0 ? q->embed->outputs : IPC_OUT_DENSE;
     } else if (q->body_case == IPC__FRAME__BODY_RERANK) {
         a->n = (uint32_t)q->rerank->n_documents;
     } else if (q->body_case == IPC__FRAME__BODY_EXTRACT) {
@@ -205,187 +200,9 @@ bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
     return true;
 }
 
-static bool tokens_ok(const uint32_t *t, size_t n, uint32_t vocab)
-{
-    for (size_t i = 0; i < n; i++)
-        if (t[i] >= vocab)
-            return false;
-    return true;
-}
-
-static enum rc check_probs(const struct sup_asked *a, const Ipc__Delta *d, uint32_t vocab,
-                           struct rc_err *err)
-{
-    for (size_t i = 0; i < d->n_probs; i++) {
-        const Ipc__TokenProb *p = d->probs[i];
-
-        if (p->token >= vocab || !isfinite(p->logprob))
-            return sup_bad(err, "Delta: a token or its logprob is out of range");
-        if (p->n_top > a->top_logprobs || p->n_top > TOP_MAX)
-            return sup_bad(err, "Delta: more alternatives than were asked for");
-        for (size_t k = 0; k < p->n_top; k++)
-            if (p->top[k]->token >= vocab || !isfinite(p->top[k]->logprob))
-                return sup_bad(err, "Delta: an alternative is out of range");
-    }
-    return RC_OK;
-}
-
-/* What all deltas of an answer may weigh together. While a reader is paused they are
- * kept, so this is what one task can make the front hold. */
-static uint64_t answer_bytes_max(const struct sup_asked *a, const Ipc__Loaded *model)
-{
-    uint64_t per_token = (uint64_t)TOKEN_BYTES * (a->logprobs ? 2 + a->top_logprobs : 1);
-    uint64_t n = a->max_tokens + DELTAS_SLACK, ctx = model ? model->ctx_tokens : 0;
-
-    if (a->echo)
-        n += a->n_prompt < ctx ? a->n_prompt : ctx;
-    return a->n * (n * per_token + (a->echo ? a->n_prompt : 0));
-}
-
-static enum rc check_call(const struct sup_asked *a, const Ipc__CallPart *c, struct rc_err *err)
-{
-    if (!a->tools)
-        return sup_bad(err, "Delta: a tool was called, none was given");
-    if (c->index >= CALLS_MAX || c->name.len > NAME_MAX_BYTES ||
-        !ipc_utf8_valid(c->name.data, c->name.len))
-        return sup_bad(err, "Delta: a call's number or name is out of range");
-    if (c->arguments.len > DELTA_TEXT_MAX || !ipc_utf8_valid(c->arguments.data, c->arguments.len))
-        return sup_bad(err, "Delta: a call's arguments are too long or not UTF-8");
-    if (c->broken && !(c->ended && a->stream))
-        return sup_bad(err, "Delta: a call that is none, and it was not sent in pieces");
-    return RC_OK;
-}
-
-static enum rc check_delta(struct sup_asked *a, const Ipc__Delta *d, const Ipc__Loaded *model,
-                           struct rc_err *err)
-{
-    uint32_t vocab = model ? model->vocab_size : 0;
-    enum rc rc;
-
-    if (d->index >= a->n)
-        return rc_fail(err, RC_FORMAT, "Delta: choice %u of %u", d->index, a->n);
-    if (a->finished && (a->finished[d->index / 64] >> (d->index % 64) & 1))
-        return rc_fail(err, RC_FORMAT, "Delta: choice %u had finished", d->index);
-    if (d->finish > 3 || (d->finish == 3 && !a->tools))
-        return rc_fail(err, RC_FORMAT, "Delta: finish %u", d->finish);
-    if (!ipc_utf8_valid(d->text.data, d->text.len))
-        return sup_bad(err, "Delta: text is not UTF-8");
-    if (!ipc_utf8_valid(d->reasoning.data, d->reasoning.len))
-        return sup_bad(err, "Delta: reasoning is not UTF-8");
-    if ((d->reasoning.len || d->reasoning_tokens) && !(model && model->can_think))
-        return sup_bad(err, "Delta: a model that does not think has a thought");
-    if (d->reasoning_tokens > a->max_tokens)
-        return sup_bad(err, "Delta: more tokens of thought than were asked for");
-    if (d->call && (rc = check_call(a, d->call, err)) != RC_OK)
-        return rc;
-    if (!tokens_ok(d->tokens, d->n_tokens, vocab))
-        return sup_bad(err, "Delta: a token is outside the vocabulary");
-    if (d->is_prompt && !a->echo)
-        return sup_bad(err, "Delta: the prompt was not asked for");
-    a->answer_bytes += protobuf_c_message_get_packed_size(&d->base);
-    if (a->answer_bytes > answer_bytes_max(a, model))
-        return sup_bad(err, "Delta: the answer is larger than it can be");
-    if (!d->is_prompt) {
-        /* also when tokens are not told: one delta is at least one step */
-        if (++a->n_deltas > (uint64_t)a->n * (a->max_tokens + DELTAS_SLACK) ||
-            d->text.len > DELTA_TEXT_MAX || d->reasoning.len > DELTA_TEXT_MAX)
-            return sup_bad(err, "Delta: more text than was asked for");
-        a->n_tokens += d->n_tokens > d->n_probs ? d->n_tokens : d->n_probs;
-        if (a->n_tokens > (uint64_t)a->n * a->max_tokens)
-            return sup_bad(err, "Delta: more tokens than were asked for");
-    }
-    if (d->finish && a->finished)
-        a->finished[d->index / 64] |= 1ull << (d->index % 64);
-    return check_probs(a, d, vocab, err);
-}
-
-static enum rc check_done(const struct sup_asked *a, const Ipc__Done *d, const Ipc__Loaded *model,
-                          struct rc_err *err)
-{
-    uint32_t vocab = model ? model->vocab_size : 0;
-
-    if (d->n_prompt_token_ids > (model ? model->ctx_tokens : 0))
-        return sup_bad(err, "Done: more prompt tokens than the model takes");
-    if (d->prompt_tokens > (model ? model->ctx_tokens : 0))
-        return sup_bad(err, "Done: more tokens in the prompt than the model takes");
-    if (d->cached_tokens > d->prompt_tokens)
-        return sup_bad(err, "Done: more cached tokens than prompt tokens");
-    if (d->accepted_drafts > d->completion_tokens)
-        return sup_bad(err, "Done: more accepted drafts than tokens");
-    for (uint32_t i = 0; a->finished && i < a->n; i++)
-        if (!(a->finished[i / 64] >> (i % 64) & 1))
-            return rc_fail(err, RC_FORMAT, "Done: choice %u has not finished", i);
-    if (!tokens_ok(d->prompt_token_ids, d->n_prompt_token_ids, vocab))
-        return sup_bad(err, "Done: a token is outside the vocabulary");
-    return RC_OK;
-}
-
-static bool within(double v, double least, double most)
-{
-    return v >= least && v <= most; /* false for NaN */
-}
-
-static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bool multi,
-                             struct rc_err *err)
-{
-    bool selected = v->status == 1, abstained = v->status == 3;
-
-    if (v->n_similarities != n_choices)
-        return rc_fail(err, RC_FORMAT, "Decided: %zu similarities for %u choices",
-                       v->n_similarities, n_choices);
-    for (size_t i = 0; i < v->n_similarities; i++)
-        if (!within(v->similarities[i], -1, 1))
-            return sup_bad(err, "Decided: a similarity is outside -1 to 1");
-    if (!within(v->margin, 0, 2))
-        return sup_bad(err, "Decided: a margin is outside 0 to 2");
-    if (v->status < 1 || v->status > 3 || (v->status == 2 && !multi) ||
-        (v->reason != 0) != abstained || v->reason > 3 || (multi && abstained && v->reason != 3))
-        return rc_fail(err, RC_FORMAT, "Decided: status %u for reason %u", v->status, v->reason);
-    if ((v->n_chosen > 0) != selected || v->n_chosen > (multi ? n_choices : 1))
-        return rc_fail(err, RC_FORMAT, "Decided: %zu choices selected, status %u", v->n_chosen,
-                       v->status);
-    for (size_t i = 0; i < v->n_chosen; i++)
-        if (v->chosen[i] >= n_choices || (i > 0 && v->chosen[i] <= v->chosen[i - 1]))
-            return sup_bad(err, "Decided: a choice is out of range or order");
-    return RC_OK;
-}
-
-static enum rc check_decided(const struct sup_asked *a, const Ipc__Decided *d,
-                             const Ipc__Loaded *model, struct rc_err *err)
-{
-    enum rc rc = RC_OK;
-
-    if (d->n_questions != a->n_questions || d->n_answers != (size_t)a->n * a->n_questions)
-        return rc_fail(err, RC_FORMAT, "Decided: %zu answers to %zu questions, asked were %u of %u",
-                       d->n_answers, d->n_questions, a->n, a->n_questions);
-    if (!sup_identity_ok(d->model_identity) ||
-        (strcmp(d->task_type, "CLUSTERING") != 0 && strcmp(d->task_type, "CLASSIFICATION") != 0))
-        return sup_bad(err, "Decided: the model's identity or the task type is none");
-    if (model && strcmp(d->model_identity, model->model_identity) != 0)
-        return sup_bad(err, "Decided: another identity than the model was loaded with");
-    if (d->dimensions == 0 || d->dimensions > SUP_DIM_MAX ||
-        (a->dimensions && d->dimensions != a->dimensions))
-        return rc_fail(err, RC_FORMAT, "Decided: dimensions %u", d->dimensions);
-    for (uint32_t i = 0; i < a->n_questions; i++) {
-        const Ipc__DecidedQuestion *q = d->questions[i];
-
-        if (!q->prototype_set_hash[0] || !sup_identity_ok(q->prototype_set_hash))
-            return sup_bad(err, "Decided: a hash of prototypes is none");
-        if (q->n_thresholds != (a->multi[i] ? a->n_choices[i] : 0))
-            return sup_bad(err, "Decided: thresholds are missing or too many");
-        for (size_t k = 0; k < q->n_thresholds; k++)
-            if (!within(q->thresholds[k], -1, 1))
-                return sup_bad(err, "Decided: a threshold is outside -1 to 1");
-    }
-    for (size_t i = 0; i < d->n_answers && rc == RC_OK; i++)
-        rc = check_verdict(d->answers[i], a->n_choices[i % a->n_questions],
-                           a->multi[i % a->n_questions], err);
-    return rc;
-}
-
 static enum rc check_tokens(const Ipc__Tokens *t, uint32_t vocab, struct rc_err *err)
 {
-    if (!tokens_ok(t->ids, t->n_ids, vocab))
+    if (!sup_tokens_ok(t->ids, t->n_ids, vocab))
         return sup_bad(err, "Tokens: a token is outside the vocabulary");
     if ((t->n_pieces && t->n_pieces != t->n_ids) ||
         (t->n_offsets && t->n_offsets / 2 != t->n_ids) || t->n_offsets % 2)
@@ -427,9 +244,9 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         *out_last = answers[i].last;
         switch (f->body_case) {
         case IPC__FRAME__BODY_DELTA:
-            return check_delta(a, f->delta, model, err);
+            return sup_check_delta(a, f->delta, model, err);
         case IPC__FRAME__BODY_DONE:
-            return check_done(a, f->done, model, err);
+            return sup_check_done(a, f->done, model, err);
         case IPC__FRAME__BODY_VECTORS:
             return sup_check_vectors(a, f->vectors, model, err);
         case IPC__FRAME__BODY_SCORES:
@@ -439,7 +256,7 @@ enum rc sup_check_answer(struct sup_asked *a, const Ipc__Frame *f, const Ipc__Lo
         case IPC__FRAME__BODY_CHUNKS:
             return sup_check_chunks(a, f->chunks, err);
         case IPC__FRAME__BODY_DECIDED:
-            return check_decided(a, f->decided, model, err);
+            return sup_check_decided(a, f->decided, model, err);
         case IPC__FRAME__BODY_TOKENS:
             return check_tokens(f->tokens, vocab, err);
         case IPC__FRAME__BODY_TEXT:

@@ -1,5 +1,5 @@
 /* sup_fleet_check_texts.c - limits inside what a worker says of texts: vectors, scores, what was
- * extracted from them, the pieces they were cut into.
+ * decided of them and extracted from them, the pieces they were cut into.
  *
  * Must never trust a count, an index, a float or a string that came from a worker: whoever writes
  * the answer indexes the request's lists with these numbers. Tests:
@@ -24,24 +24,6 @@ static bool floats_finite(const uint8_t *p, size_t n)
     return !bad_bits;
 }
 
-/* Where an input may fail, as clients are told. */
-static bool stage_ok(const char *s)
-{
-    static const char *const stages[] = {"",
-                                         "image_decode",
-                                         "audio_decode",
-                                         "text_inference",
-                                         "image_inference",
-                                         "audio_inference",
-                                         "model_admission",
-                                         "inference"};
-
-    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
-        if (strcmp(s, stages[i]) == 0)
-            return true;
-    return false;
-}
-
 static bool all_finite(const float *v, size_t n)
 {
     return floats_finite((const uint8_t *)v, n);
@@ -58,7 +40,7 @@ static enum rc check_errors(Ipc__ItemError *const *e, size_t n, uint32_t n_items
         if (e[i]->index >= n_items || !e[i]->error)
             return sup_bad(err, "an error names no input");
     for (size_t i = 0; i < n; i++)
-        if (!stage_ok(e[i]->stage))
+        if (e[i]->error->stage[0] && !ipc_stage(e[i]->error->stage))
             return sup_bad(err, "an error of no known stage");
     return RC_OK;
 }
@@ -94,7 +76,7 @@ static enum rc check_rows(const Ipc__TokenVectors *t, const Ipc__Loaded *model, 
 enum rc sup_check_vectors(const struct sup_asked *a, const Ipc__Vectors *v,
                           const Ipc__Loaded *model, struct rc_err *err)
 {
-    bool dense = (a->outputs & SUP_OUT_DENSE) != 0;
+    bool dense = (a->outputs & IPC_OUT_DENSE) != 0;
     enum rc rc = RC_OK;
 
     if (v->n != a->n)
@@ -106,8 +88,8 @@ enum rc sup_check_vectors(const struct sup_asked *a, const Ipc__Vectors *v,
     if ((v->n_n_tokens && v->n_n_tokens != v->n) || (v->n_truncated && v->n_truncated != v->n) ||
         (v->n_n_media_tokens && v->n_n_media_tokens != v->n))
         return sup_bad(err, "Vectors: a per-input list has another length");
-    if (v->n_sparse != ((a->outputs & SUP_OUT_SPARSE) != 0 ? v->n : 0) ||
-        v->n_token_vectors != ((a->outputs & SUP_OUT_TOKENS) != 0 ? v->n : 0))
+    if (v->n_sparse != ((a->outputs & IPC_OUT_SPARSE) != 0 ? v->n : 0) ||
+        v->n_token_vectors != ((a->outputs & IPC_OUT_TOKENS) != 0 ? v->n : 0))
         return sup_bad(err, "Vectors: other outputs than were asked for");
     if ((rc = check_errors(v->errors, v->n_errors, v->n, err)) != RC_OK) {
         rc_wrap(err, "Vectors");
@@ -179,6 +161,71 @@ enum rc sup_check_chunks(const struct sup_asked *a, const Ipc__Chunks *c, struct
             return rc_fail(err, RC_FORMAT, "Chunks: piece %zu is out of order", i);
     }
     return RC_OK;
+}
+
+/* ----------------------------------------------------------------- decisions */
+
+static bool within(double v, double least, double most)
+{
+    return v >= least && v <= most; /* false for NaN */
+}
+
+static enum rc check_verdict(const Ipc__DecidedAnswer *v, uint32_t n_choices, bool multi,
+                             struct rc_err *err)
+{
+    bool selected = v->status == 1, abstained = v->status == 3;
+
+    if (v->n_similarities != n_choices)
+        return rc_fail(err, RC_FORMAT, "Decided: %zu similarities for %u choices",
+                       v->n_similarities, n_choices);
+    for (size_t i = 0; i < v->n_similarities; i++)
+        if (!within(v->similarities[i], -1, 1))
+            return sup_bad(err, "Decided: a similarity is outside -1 to 1");
+    if (!within(v->margin, 0, 2))
+        return sup_bad(err, "Decided: a margin is outside 0 to 2");
+    if (v->status < 1 || v->status > 3 || (v->status == 2 && !multi) ||
+        (v->reason != 0) != abstained || v->reason > 3 || (multi && abstained && v->reason != 3))
+        return rc_fail(err, RC_FORMAT, "Decided: status %u for reason %u", v->status, v->reason);
+    if ((v->n_chosen > 0) != selected || v->n_chosen > (multi ? n_choices : 1))
+        return rc_fail(err, RC_FORMAT, "Decided: %zu choices selected, status %u", v->n_chosen,
+                       v->status);
+    for (size_t i = 0; i < v->n_chosen; i++)
+        if (v->chosen[i] >= n_choices || (i > 0 && v->chosen[i] <= v->chosen[i - 1]))
+            return sup_bad(err, "Decided: a choice is out of range or order");
+    return RC_OK;
+}
+
+enum rc sup_check_decided(const struct sup_asked *a, const Ipc__Decided *d,
+                          const Ipc__Loaded *model, struct rc_err *err)
+{
+    enum rc rc = RC_OK;
+
+    if (d->n_questions != a->n_questions || d->n_answers != (size_t)a->n * a->n_questions)
+        return rc_fail(err, RC_FORMAT, "Decided: %zu answers to %zu questions, asked were %u of %u",
+                       d->n_answers, d->n_questions, a->n, a->n_questions);
+    if (!sup_identity_ok(d->model_identity) ||
+        (strcmp(d->task_type, "CLUSTERING") != 0 && strcmp(d->task_type, "CLASSIFICATION") != 0))
+        return sup_bad(err, "Decided: the model's identity or the task type is none");
+    if (model && strcmp(d->model_identity, model->model_identity) != 0)
+        return sup_bad(err, "Decided: another identity than the model was loaded with");
+    if (d->dimensions == 0 || d->dimensions > SUP_DIM_MAX ||
+        (a->dimensions && d->dimensions != a->dimensions))
+        return rc_fail(err, RC_FORMAT, "Decided: dimensions %u", d->dimensions);
+    for (uint32_t i = 0; i < a->n_questions; i++) {
+        const Ipc__DecidedQuestion *q = d->questions[i];
+
+        if (!q->prototype_set_hash[0] || !sup_identity_ok(q->prototype_set_hash))
+            return sup_bad(err, "Decided: a hash of prototypes is none");
+        if (q->n_thresholds != (a->multi[i] ? a->n_choices[i] : 0))
+            return sup_bad(err, "Decided: thresholds are missing or too many");
+        for (size_t k = 0; k < q->n_thresholds; k++)
+            if (!within(q->thresholds[k], -1, 1))
+                return sup_bad(err, "Decided: a threshold is outside -1 to 1");
+    }
+    for (size_t i = 0; i < d->n_answers && rc == RC_OK; i++)
+        rc = check_verdict(d->answers[i], a->n_choices[i % a->n_questions],
+                           a->multi[i % a->n_questions], err);
+    return rc;
 }
 
 /* ----------------------------------------------------------------- extracted */

@@ -2,6 +2,7 @@
  *
  *   sup_fleet.c        the public door: models, views, load, unload, rescan, drain
  *   sup_fleet_slot.c   life of one model's slot: demand, start, ready, fail, cool
+ *   sup_fleet_room.c   memory and places: estimates, eviction, the ledger's checks
  *   sup_fleet_worker.c one worker process: channel, frames in and out, stderr
  *   sup_fleet_task.c   tickets: submit, send, deliver, end, cancel, pause
  *   sup_fleet_queue.c  who waits, who is sent next, who must make room
@@ -161,10 +162,13 @@ struct worker {
     struct lnk sent;
     size_t n_sent;
     struct sup_window out_window[FLEET_LANES]; /* of those sent */
+    uint64_t n_answered; /* tasks that it ended itself, well or badly */
     struct sup_ticket *trial;
     struct out *out, **out_tail;
     size_t n_out;
     uint64_t born_ms, ready_ms, heard_ms, load_ms, drain_ms, closed_ms;
+    uint64_t moved_ms, moved; /* when its work was last seen to go on, and what it counted */
+    bool beats;               /* it said it sends Beat */
     struct sup_claim claim;
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
@@ -204,6 +208,8 @@ struct slot {
     struct lnk demand;             /* in the fleet's queue while it wants a worker */
     uint64_t blocked_ms;           /* since when it waits for room, 0 = it does not */
     struct lnk loaders, unloaders; /* done_cb */
+    bool pinned;                   /* option pin: neither evicted nor unloaded when idle */
+    uint64_t keep_ms;              /* keep_alive of its last request; UINT64_MAX = none named */
     bool check_files;              /* a failed load waits for a fresh look */
     /* death and failure */
     unsigned streak, failures;
@@ -263,6 +269,7 @@ struct sup_fleet {
     /* turns */
     uv_idle_t kick;
     uv_timer_t tick;
+    uint64_t tick_ms; /* the last tick */
     bool kicked, tick_fast, pump_wanted;
     bool refusing, draining, freed;
     void (*drain_done)(void *);
@@ -283,7 +290,6 @@ void fleet_models(struct sup_fleet *f, const Ipc__CtlModels *m);
 void fleet_scan(struct sup_fleet *f); /* now or when the gap allows */
 void fleet_promise(struct sup_fleet *f, struct lnk *list, const struct rc_err *err);
 void fleet_probe_next(struct sup_fleet *f);
-void fleet_ledger_show(struct sup_fleet *f);
 void fleet_drain_step(struct sup_fleet *f);
 void fleet_pump(struct sup_fleet *f);
 
@@ -307,6 +313,16 @@ void slot_tick(struct sup_fleet *f, struct slot *s);
 void slot_info_set(struct slot *s, const Ipc__Loaded *l, const uint8_t *identity);
 void slot_files_changed(struct sup_fleet *f, struct slot *s);
 
+/* -------------------------------------------------------- sup_fleet_room.c */
+enum room { ROOM_NOW, ROOM_SOON, ROOM_NONE, ROOM_PINNED }; /* PINNED: never, beside the pinned */
+enum room fleet_make_room(struct sup_fleet *f, const struct sup_claim *need);
+struct sup_claim fleet_estimate(const struct sup_fleet *f, const struct slot *s);
+struct sup_claim fleet_measured(const struct sup_fleet *f, const Ipc__Loaded *l);
+bool fleet_on_device(const struct sup_fleet *f);
+uint64_t fleet_limit(const struct sup_fleet *f); /* of the tier that holds the models */
+void fleet_device_told(struct sup_fleet *f, uint64_t total_bytes);
+void fleet_ledger_show(struct sup_fleet *f); /* after every change: checks, and tells metrics */
+
 /* ------------------------------------------------------ sup_fleet_worker.c */
 struct worker *worker_new(struct sup_fleet *f, struct slot *s, bool probe);
 void worker_spawned(struct worker *w, uint32_t pid, const uint8_t *identity, int fd, int err_fd);
@@ -319,6 +335,9 @@ void worker_send_cancel(struct worker *w, uint64_t task);
 void worker_want_write(struct worker *w);
 void worker_breach(struct worker *w, const struct rc_err *err);
 bool worker_writable(const struct worker *w);
+void worker_watch(struct worker *w); /* the watchdog's clocks start now */
+/* Why it must be taken for dead though nothing says so, or NULL. */
+const char *worker_stands(const struct worker *w, uint64_t now);
 void worker_send_cache_budget(struct worker *w, uint64_t bytes);
 void worker_use_none(struct worker *w); /* its gauges go to 0: it is gone */
 /* Adds to metrics what a worker told of its kernels since last time. */

@@ -43,6 +43,11 @@ static uint64_t doubled(uint64_t base, unsigned n, uint64_t cap)
     return base < cap ? base : cap;
 }
 
+bool sup_deaths_forgiven(uint64_t ready_ms, uint64_t n_answered)
+{
+    return ready_ms >= SUP_ALIVE_RESETS_MS || n_answered >= SUP_ANSWERS_RESET;
+}
+
 uint64_t sup_death_backoff_ms(unsigned streak)
 {
     return doubled(100, streak, 30000);
@@ -71,14 +76,115 @@ bool sup_load_permanent(enum rc code)
     }
 }
 
-size_t sup_evict_choose(const struct sup_resident *r, size_t n)
+/* ---------------------------------------------------------------- eviction */
+
+static uint64_t within(uint64_t v, uint64_t least, uint64_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+bool sup_shortage_none(const struct sup_shortage *s)
+{
+    for (int t = 0; t < SUP_TIERS; t++)
+        if (s->bytes[t])
+            return false;
+    return s->workers == 0;
+}
+
+bool sup_evictable(const struct sup_resident *r)
+{
+    uint64_t stay = r->load_ms < SUP_STAY_MAX_MS ? r->load_ms * SUP_STAY_LOADS : SUP_STAY_MAX_MS;
+
+    return r->idle && !r->pinned &&
+           (r->age_ms >= within(stay, SUP_STAY_MIN_MS, SUP_STAY_MAX_MS) ||
+            r->idle_ms >= within(r->load_ms, SUP_CALM_MIN_MS, SUP_CALM_MAX_MS));
+}
+
+/* How much of what is missing r would give: 0 = nothing, 1 = all of it. */
+static double helps(const struct sup_resident *r, const struct sup_shortage *s)
+{
+    double most = s->workers ? 1.0 / (double)s->workers : 0;
+
+    for (int t = 0; t < SUP_TIERS; t++) {
+        double part = s->bytes[t] ? (double)r->bytes[t] / (double)s->bytes[t] : 0;
+
+        part = part > 1 ? 1 : part;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+/* What losing it costs, for each part of the need it meets: the time to load it again,
+ * weighed by how likely it is to be asked for soon. 50 ms: no load is free. */
+static double loss(const struct sup_resident *r, const struct sup_shortage *s)
+{
+    return ((double)r->load_ms + 50) / (((double)r->idle_ms + 1000) * helps(r, s));
+}
+
+static void give(struct sup_shortage *s, const struct sup_resident *r)
+{
+    for (int t = 0; t < SUP_TIERS; t++)
+        s->bytes[t] -= r->bytes[t] < s->bytes[t] ? r->bytes[t] : s->bytes[t];
+    s->workers -= s->workers > 0;
+}
+
+static size_t cheapest(const struct sup_resident *r, size_t n, const struct sup_shortage *left,
+                       const bool *out)
 {
     size_t best = SIZE_MAX;
 
     for (size_t i = 0; i < n; i++)
-        if (r[i].idle && (best == SIZE_MAX || r[i].used_ms < r[best].used_ms))
+        if (!out[i] && sup_evictable(&r[i]) && helps(&r[i], left) > 0 &&
+            (best == SIZE_MAX || loss(&r[i], left) < loss(&r[best], left)))
             best = i;
     return best;
+}
+
+/* Is the rest enough without i? */
+static bool spare(const struct sup_resident *r, size_t n, const struct sup_shortage *s,
+                  const bool *out, size_t i)
+{
+    struct sup_shortage left = *s;
+
+    for (size_t k = 0; k < n; k++)
+        if (out[k] && k != i)
+            give(&left, &r[k]);
+    return sup_shortage_none(&left);
+}
+
+size_t sup_evict_plan(const struct sup_resident *r, size_t n, const struct sup_shortage *s,
+                      bool *out)
+{
+    struct sup_shortage left = *s;
+    size_t n_out = 0, pick;
+
+    for (size_t i = 0; i < n; i++)
+        out[i] = false;
+    while (!sup_shortage_none(&left) && (pick = cheapest(r, n, &left, out)) != SIZE_MAX) {
+        out[pick] = true;
+        n_out++;
+        give(&left, &r[pick]);
+    }
+    if (!sup_shortage_none(&left)) {
+        for (size_t i = 0; i < n; i++)
+            out[i] = false;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) /* a large one may have made small ones needless */
+        if (out[i] && spare(r, n, s, out, i)) {
+            out[i] = false;
+            n_out--;
+        }
+    return n_out;
+}
+
+uint64_t sup_keep_ms(bool pinned, uint64_t asked_ms, uint64_t server_s)
+{
+    if (pinned)
+        return UINT64_MAX;
+    if (asked_ms != UINT64_MAX)
+        return asked_ms;
+    return server_s ? server_s * 1000 : UINT64_MAX;
 }
 
 enum sup_verdict sup_poison_judge(const struct sup_presence *p)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "rc.h"
+#include "sup_ledger.h"
 
 /* ------------------------------------------------------------------ states */
 
@@ -35,7 +36,11 @@ bool sup_slot_edge_legal(enum sup_slot_state from, enum sup_slot_state to);
 
 /* ---------------------------------------------------------------- back-off */
 
-#define SUP_ALIVE_RESETS_MS 60000 /* a worker this old forgives earlier deaths */
+/* Deaths in a row are a crash loop only if little came of the lives between them: a worker that
+ * lived this long, or answered so many requests, forgives those before it. */
+#define SUP_ALIVE_RESETS_MS 60000
+#define SUP_ANSWERS_RESET 8
+bool sup_deaths_forgiven(uint64_t ready_ms, uint64_t n_answered);
 #define SUP_WAIT_SHORT_MS 2000    /* tasks wait out a back-off up to this long */
 
 /* streak >= 1: 100 ms, doubling to 30 s. */
@@ -47,13 +52,40 @@ bool sup_load_permanent(enum rc code);
 
 /* ---------------------------------------------------------------- eviction */
 
+/* A model that was just loaded stays until its load has paid off: for SUP_STAY_LOADS times what
+ * the load took. It may go earlier once it has been idle for as long as its load took: then
+ * waiting on costs more than loading it again would. So two models that take turns change
+ * places at most a fifth of the time, and one that nobody asks for is not waited for. */
+#define SUP_STAY_LOADS 4
+#define SUP_STAY_MIN_MS 1000
+#define SUP_STAY_MAX_MS 8000 /* below FLEET_ROOM_WAIT_MS: who waits gets its turn */
+#define SUP_CALM_MIN_MS 100
+#define SUP_CALM_MAX_MS 2000
+
 struct sup_resident {
     bool idle;        /* ready, no task, nobody waits for it */
-    uint64_t used_ms; /* last time a task ended or it became ready */
+    bool pinned;      /* stays in any case */
+    uint64_t idle_ms; /* since a task ended or it became ready */
+    uint64_t age_ms;  /* since it became ready */
+    uint64_t load_ms; /* what its load took */
+    uint64_t bytes[SUP_TIERS];
 };
-/* The longest idle one, or SIZE_MAX. Busy, loading and draining ones are never
- * chosen. */
-size_t sup_evict_choose(const struct sup_resident *r, size_t n);
+struct sup_shortage { /* what a load lacks, after those on their way out have gone */
+    uint64_t bytes[SUP_TIERS];
+    size_t workers;
+};
+bool sup_shortage_none(const struct sup_shortage *s);
+/* May it go now for another? */
+bool sup_evictable(const struct sup_resident *r);
+/* Chooses whom to evict: out[i] for each of n. Those go first whose loss costs least: a short
+ * load, long idle, much freed. The number chosen; 0 when all that may go are not enough: then
+ * none goes. */
+size_t sup_evict_plan(const struct sup_resident *r, size_t n, const struct sup_shortage *s,
+                      bool *out);
+
+/* When an idle model is unloaded, ms after its last task; UINT64_MAX = never. asked_ms: of its
+ * last request (UINT64_MAX = it said nothing). */
+uint64_t sup_keep_ms(bool pinned, uint64_t asked_ms, uint64_t server_s);
 
 /* ------------------------------------------------------------------ poison
  *

@@ -7,7 +7,7 @@
  * Always true: a slot has a worker exactly in STARTING, LOADING, READY, BUSY and
  * DRAINING; a worker that failed to load or breaks is let go before a next one is
  * started; a claim is taken from the ledger before a process is asked for.
- * Tests: tests/supervisor/test_sup_fleet.c, test_sup_fleet_policy.c */
+ * Tests: tests/supervisor/test_sup_fleet.c, test_sup_fleet_policy.c, test_sup_fleet_random.c */
 #include "sup_fleet_impl.h"
 
 #include <signal.h>
@@ -72,6 +72,7 @@ struct slot *slot_new(struct sup_fleet *f, const char *id)
     lnk_init(&s->loaders);
     lnk_init(&s->unloaders);
     s->last_err = s->probe_err = RC_ERR_INIT;
+    s->keep_ms = UINT64_MAX;
     slot_metrics(f, s, "unknown");
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
@@ -155,100 +156,46 @@ void slot_end_waiting(struct sup_fleet *f, struct slot *s, const struct rc_err *
 
 /* ----------------------------------------------------------------- starting */
 
-static struct sup_claim estimate(const struct sup_fleet *f, const struct slot *s)
+static void too_large(struct sup_fleet *f, struct slot *s, const struct sup_claim *c,
+                      enum sup_tier t)
 {
-    struct sup_claim c = {s->bytes, f->conf->kv_mb << 20, f->conf->workspace_mb << 20};
+    struct rc_err err = RC_ERR_INIT;
 
-    if (s->info && memcmp(s->info_identity, s->identity, SUP_IDENTITY_BYTES) == 0) {
-        if (s->info->weight_bytes)
-            c.weights = s->info->weight_bytes;
-        if (s->info->workspace_bytes) { /* measured by a load; a look does not know */
-            c.kv = s->info->kv_bytes;
-            c.workspace = s->info->workspace_bytes;
-        } else if (!s->info->can_generate) {
-            c.kv = 0;
-        }
-    }
-    return c;
-}
-
-enum room { ROOM_NOW, ROOM_SOON, ROOM_NONE };
-
-/* Is there room, or will there be when those on their way out have gone? */
-static enum room room_for(const struct sup_fleet *f, const struct sup_claim *need)
-{
-    uint64_t leaving = 0, used = sup_ledger_used(&f->ledger);
-    size_t n = 0, n_leaving = 0;
-
-    for (struct lnk *l = f->workers.next; l != &f->workers; l = l->next) {
-        const struct worker *w = LNK_OF(l, struct worker, all);
-
-        if (w == f->probe)
-            continue;
-        n++;
-        if (w->state == SUP_W_DRAINING || w->state == SUP_W_DYING || w->killed) {
-            n_leaving++;
-            leaving += sup_claim_bytes(&w->claim);
-        }
-    }
-    if (n < f->conf->max_loaded_models && sup_ledger_ask(&f->ledger, need) == RC_OK)
-        return ROOM_NOW;
-    return n - n_leaving < f->conf->max_loaded_models &&
-                   sup_claim_bytes(need) <= f->ledger.limit - (used - leaving)
-               ? ROOM_SOON
-               : ROOM_NONE;
-}
-
-static struct slot *evictable(struct sup_fleet *f)
-{
-    struct sup_resident *r = calloc(f->n_slots + 1, sizeof(*r));
-    size_t pick;
-
-    if (!r)
-        return NULL;
-    for (size_t i = 0; i < f->n_slots; i++) {
-        const struct slot *s = f->slot[i];
-
-        r[i].idle = s->state == SUP_SLOT_READY && s->n_tasks == 0 && s->w->state == SUP_W_RUNNING &&
-                    lnk_empty(&s->loaders);
-        r[i].used_ms = s->used_ms;
-    }
-    pick = sup_evict_choose(r, f->n_slots);
-    free(r);
-    return pick == SIZE_MAX ? NULL : f->slot[pick];
-}
-
-static enum room make_room(struct sup_fleet *f, const struct sup_claim *need)
-{
-    struct slot *victim;
-    enum room room;
-
-    while ((room = room_for(f, need)) == ROOM_NONE && (victim = evictable(f)))
-        slot_drain(f, victim, "evicted");
-    return room;
+    rc_fail(&err, RC_LIMIT,
+            "model '%s' needs about %llu MiB of %s memory, all models together may use %llu MiB"
+            " (%s)",
+            s->id, (unsigned long long)(sup_claim_bytes(c, t) >> 20), sup_tier_name(t),
+            (unsigned long long)(f->ledger.limit[t] >> 20),
+            t == SUP_TIER_HOST ? "memory_mb" : "device_memory_mb");
+    err.n = sup_claim_bytes(c, t);
+    err.limit = f->ledger.limit[t];
+    if (s->state == SUP_SLOT_FAILED)
+        slot_set(f, s, SUP_SLOT_ABSENT, "tried again");
+    slot_fail(f, s, &err, "failed");
 }
 
 bool slot_start(struct sup_fleet *f, struct slot *s)
 {
-    struct sup_claim c = estimate(f, s);
+    struct sup_claim c = fleet_estimate(f, s);
     struct rc_err err = RC_ERR_INIT;
+    enum sup_tier tight = SUP_TIER_HOST;
+    enum room room;
     struct worker *w;
 
     FLEET_MUST(s->w == NULL);
-    if (sup_ledger_ask(&f->ledger, &c) == RC_LIMIT) {
-        rc_fail(&err, RC_LIMIT,
-                "model '%s' needs about %llu MiB, all models together may use %llu MiB"
-                " (memory_mb)",
-                s->id, (unsigned long long)(sup_claim_bytes(&c) >> 20),
-                (unsigned long long)(f->ledger.limit >> 20));
-        err.n = sup_claim_bytes(&c);
-        err.limit = f->ledger.limit;
-        if (s->state == SUP_SLOT_FAILED)
-            slot_set(f, s, SUP_SLOT_ABSENT, "tried again");
-        slot_fail(f, s, &err, "failed");
+    if (sup_ledger_ask(&f->ledger, &c, &tight) == RC_LIMIT) {
+        too_large(f, s, &c, tight);
         return true;
     }
-    if (make_room(f, &c) != ROOM_NOW) {
+    if ((room = fleet_make_room(f, &c)) == ROOM_PINNED) {
+        rc_fail(&err, RC_LIMIT,
+                "model '%s' finds no room beside the models that stay loaded (pin), whatever "
+                "others do",
+                s->id);
+        slot_end_waiting(f, s, &err, 0);
+        return true;
+    }
+    if (room != ROOM_NOW) {
         if (!s->blocked_ms)
             s->blocked_ms = fleet_now_ms(f);
         return false;
@@ -273,6 +220,13 @@ void slot_on_ready(struct worker *w)
     slot_set(w->f, w->slot, SUP_SLOT_LOADING, "sandboxed");
 }
 
+/* Until when a model is not tried: the wait it was given, 0 once it may be or is loaded. */
+static void show_wait(struct sup_fleet *f, struct slot *s, uint64_t wait_ms)
+{
+    sup_series_set(sup_series(f->metrics, SUP_M_RETRY_WAIT, s->label, NULL),
+                   (double)wait_ms / 1000.0);
+}
+
 static double unix_now(void)
 {
     struct timeval tv;
@@ -285,18 +239,22 @@ void slot_on_loaded(struct worker *w, const Ipc__Loaded *l)
 {
     struct sup_fleet *f = w->f;
     struct slot *s = w->slot;
-    struct sup_claim now = {l->weight_bytes, l->kv_bytes, l->workspace_bytes};
+    struct sup_claim now = fleet_measured(f, l);
+    enum sup_tier t = SUP_TIER_HOST;
     double took = (double)(fleet_now_ms(f) - w->load_ms) / 1000.0;
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = sup_ledger_change(&f->ledger, &w->claim, &now);
+    enum rc rc;
 
+    fleet_device_told(f, l->device_total_bytes);
+    rc = sup_ledger_change(&f->ledger, &w->claim, &now, &t);
     fleet_ledger_show(f);
     if (rc != RC_OK || !(w->loaded = loaded_dup(l))) {
         if (rc == RC_LIMIT || rc == RC_BUSY)
             rc_fail(&err, rc,
-                    "model '%s' takes %llu MiB, more than is left of %llu MiB (memory_mb)", s->id,
-                    (unsigned long long)(sup_claim_bytes(&now) >> 20),
-                    (unsigned long long)(f->ledger.limit >> 20));
+                    "model '%s' takes %llu MiB, more than is left of %llu MiB of %s memory (%s)",
+                    s->id, (unsigned long long)(sup_claim_bytes(&now, t) >> 20),
+                    (unsigned long long)(f->ledger.limit[t] >> 20), sup_tier_name(t),
+                    t == SUP_TIER_HOST ? "memory_mb" : "device_memory_mb");
         else
             rc_fail(&err, RC_NOMEM, "no memory for the facts of model '%s'", s->id);
         worker_kill(w, "asked");
@@ -307,6 +265,8 @@ void slot_on_loaded(struct worker *w, const Ipc__Loaded *l)
     s->probed = true;
     memcpy(s->probe_identity, w->identity, SUP_IDENTITY_BYTES);
     s->probe_err = s->last_err = RC_ERR_INIT;
+    if (s->failures || s->streak)
+        show_wait(f, s, 0);
     s->failures = 0;
     s->loads++;
     s->used_ms = fleet_now_ms(f);
@@ -355,6 +315,7 @@ static void let_go(struct slot *s)
     }
     s->w = NULL;
     s->loaded_unix_s = 0;
+    s->keep_ms = UINT64_MAX;
 }
 
 void slot_fail(struct sup_fleet *f, struct slot *s, const struct rc_err *err, const char *result)
@@ -370,6 +331,7 @@ void slot_fail(struct sup_fleet *f, struct slot *s, const struct rc_err *err, co
         wait = sup_load_backoff_ms(s->failures);
     s->until_ms = fleet_now_ms(f) + wait;
     let_go(s);
+    show_wait(f, s, wait);
     sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->label, result), 1);
     SUP_LOG(SUP_ERROR, "model_load_failed", SUP_S("model", s->id),
             SUP_S("code", rc_name(err->code)), SUP_S("what", err->what), SUP_S("error", err->msg),
@@ -387,11 +349,12 @@ static void crashed(struct sup_fleet *f, struct slot *s, struct worker *w)
     struct rc_err err = RC_ERR_INIT;
     uint64_t wait;
 
-    if (w->ready_ms && fleet_now_ms(f) - w->ready_ms >= SUP_ALIVE_RESETS_MS)
+    if (w->ready_ms && sup_deaths_forgiven(fleet_now_ms(f) - w->ready_ms, w->n_answered))
         s->streak = 0;
     s->deaths++;
     wait = sup_death_backoff_ms(++s->streak);
     s->until_ms = fleet_now_ms(f) + wait;
+    show_wait(f, s, wait);
     sup_series_add(
         sup_series(f->metrics, SUP_M_WORKER_DEATHS, s->label, weights ? "signal" : w->cause), 1);
     if (weights)
@@ -482,11 +445,28 @@ void slot_files_changed(struct sup_fleet *f, struct slot *s)
 
 /* --------------------------------------------------------------------- time */
 
+/* True: it stands still and was killed. */
+static bool tick_stands(struct slot *s, uint64_t now)
+{
+    struct worker *w = s->w;
+    const char *why = w->killed ? NULL : worker_stands(w, now);
+
+    if (why == NULL)
+        return false;
+    SUP_LOG(SUP_ERROR, "worker_hangs", SUP_S("model", s->id), SUP_I("pid", w->pid),
+            SUP_S("why", why), SUP_I("silent_ms", now - w->heard_ms),
+            SUP_I("still_ms", now - w->moved_ms));
+    worker_kill(w, "hang");
+    return true;
+}
+
 static void tick_loading(struct sup_fleet *f, struct slot *s, uint64_t now)
 {
     struct worker *w = s->w;
     struct rc_err err = RC_ERR_INIT;
 
+    if (s->state == SUP_SLOT_LOADING && tick_stands(s, now))
+        return;
     if (now - w->load_ms < f->conf->load_timeout_s * 1000)
         return;
     rc_fail(&err, RC_DEADLINE, "loading model '%s' took longer than %llu s (load_timeout_s)", s->id,
@@ -499,14 +479,10 @@ static void tick_running(struct sup_fleet *f, struct slot *s, uint64_t now)
 {
     struct worker *w = s->w;
 
-    if (w->n_sent > 0 && !w->killed && now - w->heard_ms >= f->conf->hang_timeout_s * 1000) {
-        SUP_LOG(SUP_ERROR, "worker_hangs", SUP_S("model", s->id), SUP_I("pid", w->pid),
-                SUP_I("silent_ms", now - w->heard_ms));
-        worker_kill(w, "hang");
-    } else if (s->state == SUP_SLOT_READY && s->n_tasks == 0 && f->conf->keep_alive_s &&
-               w->state == SUP_W_RUNNING && now - s->used_ms >= f->conf->keep_alive_s * 1000) {
+    if (!tick_stands(s, now) && s->state == SUP_SLOT_READY && s->n_tasks == 0 &&
+        w->state == SUP_W_RUNNING &&
+        now - s->used_ms >= sup_keep_ms(s->pinned, s->keep_ms, f->conf->keep_alive_s))
         slot_drain(f, s, "idle");
-    }
 }
 
 void slot_tick(struct sup_fleet *f, struct slot *s)

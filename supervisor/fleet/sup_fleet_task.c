@@ -279,7 +279,7 @@ void ticket_pump(struct slot *s)
         }
         unlink_waiting(t);
         if (w->n_sent++ == 0)
-            w->heard_ms = fleet_now_ms(w->f); /* the hang watchdog starts now */
+            worker_watch(w);
         lnk_push(&w->sent, &t->lnk);
         queue_sent(w, t);
         t->state = TICKET_SENT;
@@ -380,6 +380,7 @@ void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own)
     t->delivered = true;
     free(t->packed);
     t->packed = NULL;
+    w->n_answered += last;
     if (last)
         unlink_sent(t);
     else if (w->trial == t)
@@ -701,6 +702,7 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
         ticket_free(t);
         return rc_fail(err, RC_NOMEM, "no memory for a request");
     }
+    s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
     f->n_tasks++;

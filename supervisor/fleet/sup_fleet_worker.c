@@ -39,7 +39,8 @@ struct worker *worker_new(struct sup_fleet *f, struct slot *s, bool probe)
     w->out_tail = &w->out;
     w->err = RC_ERR_INIT;
     w->line_tokens = LINES_BURST;
-    w->born_ms = w->heard_ms = fleet_now_ms(f);
+    w->born_ms = fleet_now_ms(f);
+    worker_watch(w);
     lnk_init(&w->sent);
     lnk_push(&f->workers, &w->all);
     return w;
@@ -169,13 +170,15 @@ static uint32_t speculation_of(const char *word)
 static void send_hello_load(struct worker *w)
 {
     const struct sup_conf *c = w->f->conf;
-    uint64_t all = w->f->ledger.limit, rest = w->claim.kv + w->claim.workspace;
+    const struct sup_bytes *mine =
+        &w->claim.tier[fleet_on_device(w->f) ? SUP_TIER_DEVICE : SUP_TIER_HOST];
+    uint64_t all = fleet_limit(w->f), rest = mine->kv + mine->workspace;
     Ipc__Budgets b = IPC__BUDGETS__INIT;
     Ipc__Hello h = IPC__HELLO__INIT;
     Ipc__Load l = IPC__LOAD__INIT;
     Ipc__Frame fr = IPC__FRAME__INIT;
 
-    b.weight_bytes = all > rest ? all - rest : 0;
+    b.weight_bytes = all == UINT64_MAX ? 0 : all > rest ? all - rest : 1; /* 0 = no limit told */
     b.kv_bytes = c->kv_mb << 20;
     b.workspace_bytes = c->workspace_mb << 20;
     b.threads = (uint32_t)c->threads;
@@ -235,6 +238,28 @@ void worker_kill(struct worker *w, const char *cause)
         return; /* killed when its pid is known */
     w->state = SUP_W_DYING;
     ctl_kill(w->f, w->pid);
+}
+
+/* --------------------------------------------------------------------- watch */
+
+void worker_watch(struct worker *w)
+{
+    w->heard_ms = w->moved_ms = fleet_now_ms(w->f);
+}
+
+const char *worker_stands(const struct worker *w, uint64_t now)
+{
+    const struct sup_conf *c = w->f->conf;
+    bool loads = w->state == SUP_W_LOADING;
+
+    if (!loads && w->n_sent == 0)
+        return NULL;
+    if (w->beats && now - w->heard_ms >= c->silence_timeout_ms)
+        return "no sign of life (silence_timeout_ms)";
+    /* how long a load may take is load_timeout_s's to say */
+    return !loads && now - w->moved_ms >= c->hang_timeout_s * 1000
+               ? "its work does not go on (hang_timeout_s)"
+               : NULL;
 }
 
 /* ---------------------------------------------------------------- receiving */
@@ -374,6 +399,8 @@ static void on_ready(struct worker *w, const Ipc__Ready *r)
         SUP_LOG(missing[0] ? SUP_WARN : SUP_INFO, "worker_sandboxed", SUP_S("model", model_of(w)),
                 SUP_I("pid", w->pid), SUP_I("layers", r->n_sandbox), SUP_S("missing", missing));
     w->state = SUP_W_LOADING;
+    w->beats = r->beat_ms != 0;
+    worker_watch(w);
     send_hello_load(w);
     if (w->slot)
         slot_on_ready(w);
@@ -439,6 +466,8 @@ static void on_frame(struct worker *w, Ipc__Frame **fr)
     const Ipc__Frame *f = *fr;
 
     w->heard_ms = fleet_now_ms(w->f);
+    if (f->body_case != IPC__FRAME__BODY_BEAT)
+        w->moved_ms = w->heard_ms; /* sent by the thread that works */
     if (sup_check_frame(f, w->state, &err) != RC_OK) {
         worker_breach(w, &err);
         return;
@@ -462,6 +491,11 @@ static void on_frame(struct worker *w, Ipc__Frame **fr)
         break;
     case IPC__FRAME__BODY_STATS:
         on_stats(w, f->stats);
+        break;
+    case IPC__FRAME__BODY_BEAT:
+        if (f->beat->moved != w->moved)
+            w->moved_ms = w->heard_ms;
+        w->moved = f->beat->moved;
         break;
     default:
         if (f->task == 0)
@@ -566,7 +600,7 @@ void worker_spawned(struct worker *w, uint32_t pid, const uint8_t *identity, int
     w->fd = fd;
     w->err_fd = err_fd;
     w->state = SUP_W_STARTING;
-    w->heard_ms = fleet_now_ms(w->f);
+    worker_watch(w);
     memcpy(w->identity, identity, SUP_IDENTITY_BYTES);
     if (uv_poll_init(w->f->loop, &w->poll, fd) == 0) {
         w->n_handles++;

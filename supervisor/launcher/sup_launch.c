@@ -6,10 +6,12 @@
 
 #include "sup_front.h"
 #include "sup_launcher_impl.h"
+#include "sup_vault.h"
 
 /* In the order of the forks; the front, which opens the listeners, is last. */
 static const struct sup_role roles[] = {
     /* main, id, peers, wanted */
+    {sup_vault_main, SUP_ROLE_VAULT, SUP_ROLE_BIT(FRONT) | SUP_ROLE_BIT(FETCHER), sup_vault_wanted},
     {sup_front_main, SUP_ROLE_FRONT, 0, NULL},
 };
 

@@ -15,8 +15,9 @@
 struct sup_conf;
 
 /* X(id, word in logs) */
-#define SUP_ROLES(X)  \
-    X(VAULT, "vault") \
+#define SUP_ROLES(X)      \
+    X(VAULT, "vault")     \
+    X(FETCHER, "fetcher") \
     X(FRONT, "front")
 
 enum sup_role_id {

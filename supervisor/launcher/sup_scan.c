@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "ipc.h"
+#include "sup_receipt.h"
 
 #define FACTS_FILES 4096 /* files of one model folder that count for its identity */
 
@@ -311,6 +312,21 @@ static enum rc list_add(struct walk *w, const char *id, int fd, struct rc_err *e
 static enum rc walk_dir(struct walk *w, const char *rel, int dir_fd, int depth, bool in_model,
                         struct rc_err *err);
 
+/* A link to a folder that stays beneath the models directory may be a model, as sup_scan_open would
+ * open it. Nothing is looked for in it: what lies there is found where it is, and a link to a
+ * folder above itself would have no end. */
+static enum rc walk_link(struct walk *w, const char *id, struct rc_err *err)
+{
+    int fd = open_beneath(w->root_fd, id, O_RDONLY | O_DIRECTORY, 0);
+    enum rc rc;
+
+    if (fd < 0) /* leads out, or to no folder */
+        return RC_OK;
+    rc = list_add(w, id, fd, err);
+    close(fd);
+    return rc;
+}
+
 static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const char *name, int depth,
                           bool in_model, struct rc_err *err)
 {
@@ -333,7 +349,11 @@ static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const cha
         }
         close(fd);
     }
-    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return RC_OK;
+    if (S_ISLNK(st.st_mode))
+        return walk_link(w, id, err);
+    if (!S_ISDIR(st.st_mode))
         return RC_OK;
     if (depth >= SUP_SCAN_DEPTH) {
         w->s->truncated = true;
@@ -341,6 +361,10 @@ static enum rc walk_entry(struct walk *w, const char *rel, int dir_fd, const cha
     }
     if ((fd = open_beneath(dir_fd, name, O_RDONLY | O_DIRECTORY, RESOLVE_NO_SYMLINKS)) < 0)
         return RC_OK;
+    if (sup_receipt_unfinished(fd)) { /* a download into it has not ended */
+        close(fd);
+        return RC_OK;
+    }
     if ((rc = list_add(w, id, fd, err)) == RC_OK)
         rc = walk_dir(w, id, fd, depth + 1, w->s->n > n, err);
     close(fd);

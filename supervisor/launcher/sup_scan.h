@@ -4,8 +4,8 @@
  * model.safetensors.index.json) is a model; so is every *.gguf file. Its id is its
  * path below the models directory. A drafter (IPC_DRAFTER_DIR in a model's folder) is part of
  * that model: its weights count with it. Skipped: names that begin with a dot, are not
- * UTF-8 or hold control characters; mmproj*; folders reached through symbolic
- * links; files whose link leads outside. Bounds: SUP_SCAN_DEPTH levels,
+ * UTF-8 or hold control characters; mmproj*; links that lead outside. A link to a folder that
+ * stays inside is a model if the folder is; what else lies in that folder has no second id. Bounds: SUP_SCAN_DEPTH levels,
  * SUP_SCAN_MODELS models, SUP_SCAN_ENTRIES directory entries.
  * Tests: tests/supervisor/test_sup_launcher.c
  */

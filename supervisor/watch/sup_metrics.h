@@ -62,8 +62,12 @@
       "asked, changed, shutdown")                                                                  \
     X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting in the server: "   \
       "for a load, or for their turn in the worker")                                               \
-    X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", NULL, "bytes reserved: weights, kv, "    \
+    X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", "tier", "bytes reserved: weights, kv, "  \
       "workspace; and limit")                                                                      \
+    X(PROCESSES, "inferd_worker_processes", GAUGE, NULL, NULL, "worker processes that hold "       \
+      "memory, those on their way out included")                                                   \
+    X(RETRY_WAIT, "inferd_model_retry_wait_seconds", GAUGE, "model", NULL, "wait that the last "   \
+      "failed load or death was given; 0 once it is loaded")                                       \
     X(KV_USED, "inferd_kv_used_bytes", GAUGE, "model", NULL, "KV cache bytes in use")              \
     X(SEQS, "inferd_sequences", GAUGE, "model", "state", "sequences running and waiting")          \
     X(PARKED, "inferd_sequences_parked_total", COUNTER, "model", NULL, "sequences that gave up "   \
@@ -143,6 +147,21 @@
       "decoding them")                                                                             \
     X(MEDIA_BYTES, "inferd_media_bytes", GAUGE, "model", NULL, "pictures and sounds made ready "   \
       "and not yet encoded")                                                                       \
+    X(REQ_WAITING, "inferd_requests_waiting", GAUGE, "model", NULL, "requests in work that do not " \
+      "run yet: queued, or waiting for a load")                                                    \
+    X(REQ_RUNNING, "inferd_requests_running", GAUGE, "model", NULL, "requests that run: of a "     \
+      "generator, that decode")                                                                    \
+    X(KV_RATIO, "inferd_kv_used_ratio", GAUGE, "model", NULL, "KV cache in use, 0 to 1")           \
+    X(VLLM_WAITING, "vllm:num_requests_waiting", GAUGE, NULL, NULL, "inferd_requests_waiting of "  \
+      "all models, under the name that endpoint pickers look for")                                 \
+    X(VLLM_RUNNING, "vllm:num_requests_running", GAUGE, NULL, NULL, "inferd_requests_running of "  \
+      "all models, likewise")                                                                      \
+    X(VLLM_KV, "vllm:kv_cache_usage_perc", GAUGE, NULL, NULL, "the largest inferd_kv_used_ratio, " \
+      "likewise; 1 = full")                                                                        \
+    X(VLLM_KV_OLD, "vllm:gpu_cache_usage_perc", GAUGE, NULL, NULL, "the same, under the name that " \
+      "older endpoint pickers look for")                                                           \
+    X(PROBE_PASSES, "inferd_probe_passes_total", COUNTER, "model", "result", "forward passes that " \
+      "readiness probes of a model started: ok, failed, refused")                                  \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")

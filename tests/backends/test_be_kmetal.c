@@ -14,6 +14,7 @@
 #include "be_kargs.h"
 #include "be_kart.h"
 #include "be_kconf.h"
+#include "kx_tower_args.h"
 
 #define MAX_LIBS 64
 #define MAX_BUFFERS 31 /* of a kernel's argument table */
@@ -498,8 +499,9 @@ static enum rc d_download(void *user, void *dst, uint64_t src, size_t n, struct 
     return RC_OK;
 }
 
-/* Threads along x and y, as the heads of be_kmetal_linear.c and kx_rows.metal say; 0: threads work
- * together, or the result is meant to differ (rotation without f64, draws with sums in f32). */
+/* Threads along x and y, as the heads of be_kmetal_linear.c, kx_rows.metal and kx_tower.metal say;
+ * 0: threads work together, or the result is meant to differ (rotation without f64, draws with sums
+ * in f32). */
 static struct uint2 threads_of(const struct be_kentry *e, const void *args)
 {
     const struct kx_linear *l = args;
@@ -515,6 +517,12 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
     const struct kx_argmax *am = args;
     const struct kx_embed *em = args;
     const struct kx_scale *sca = args;
+    const struct kx_act *ac = args;
+    const struct kx_glu *gl = args;
+    const struct kx_affine *af = args;
+    const struct kx_unfold *un = args;
+    const struct kx_conv1d *co = args;
+    const struct kx_attn_local *lo = args;
     kx_u x = 0;
 
     switch (e->desc.op) {
@@ -549,6 +557,18 @@ static struct uint2 threads_of(const struct be_kentry *e, const void *args)
         return (struct uint2){am->n, 1};
     case BE_KOP_EMBED:
         return (struct uint2){em->k, em->n};
+    case BE_KOP_ACT:
+        return (struct uint2){ac->k, ac->n};
+    case BE_KOP_GLU:
+        return (struct uint2){gl->k, gl->n};
+    case BE_KOP_AFFINE:
+        return (struct uint2){af->k, af->n};
+    case BE_KOP_UNFOLD:
+        return (struct uint2){un->k, un->n};
+    case BE_KOP_CONV1D:
+        return (struct uint2){co->k, co->n};
+    case BE_KOP_ATTN_LOCAL:
+        return (struct uint2){lo->n_heads, lo->n};
     default:
         return (struct uint2){0, 0};
     }
@@ -602,6 +622,46 @@ static void kernels_of_single_threads_give_the_executors_bits(void **s)
     be_kconf_report_deinit(&r);
 }
 
+/* Rotation takes its angles in f32 where there is no f64: 60 rad are then known to 4e-6. */
+static void rotation_by_two_positions_is_near_the_executors(void **s)
+{
+    enum { ROWS = 9, HEADS = 3, DIM = 16, ALL = ROWS * HEADS * DIM };
+    float x[ALL], want[ALL];
+    double freq[DIM / 4];
+    int32_t px[ROWS], py[ROWS];
+    struct kx_rope2d a = {.pos_x = (kx_p)(uintptr_t)px,
+                          .pos_y = (kx_p)(uintptr_t)py,
+                          .freq = (kx_p)(uintptr_t)freq,
+                          .n = ROWS,
+                          .n_heads = HEADS,
+                          .head_dim = DIM};
+    void (*fn)(const void *, struct uint2) = NULL;
+    struct be_kir ir;
+
+    if (!libs[0].dl)
+        skip();
+    for (uint32_t i = 0; i < n_libs; i++)
+        if (strcmp(libs[i].name, "tower") == 0)
+            *(void **)&fn = dlsym(libs[i].dl, "kx_rope2d");
+    assert_non_null(fn);
+    fill(x, ALL, 2);
+    memcpy(want, x, sizeof(want));
+    for (uint32_t i = 0; i < DIM / 4; i++)
+        freq[i] = (double)powf(100, -(float)i / (DIM / 4));
+    for (uint32_t r = 0; r < ROWS; r++) {
+        px[r] = (int32_t)(rnd() % 60);
+        py[r] = (int32_t)(rnd() % 60);
+    }
+    OK(be_kfam_tower.build(be_kcat_find("kx_rope2d"), &ir, err));
+    a.x = (kx_p)(uintptr_t)want;
+    OK(be_kfam_tower.run(&ir, &a, err));
+    a.x = (kx_p)(uintptr_t)x;
+    for (kx_u r = 0; r < ROWS; r++)
+        for (kx_u p = 0; p < HEADS * DIM / 2 + 5; p++)
+            fn(&a, (struct uint2){p, r});
+    near("rope2d", x, want, ALL, 2e-5, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -614,6 +674,7 @@ int main(void)
         cmocka_unit_test(threads_and_threadgroup_memory_fit),
         cmocka_unit_test(the_compiler_takes_every_library),
         cmocka_unit_test(kernels_of_single_threads_give_the_executors_bits),
+        cmocka_unit_test(rotation_by_two_positions_is_near_the_executors),
     };
     int rc;
 

@@ -219,7 +219,7 @@ def a_slow_reader_gets_everything():
             data = json.dumps({**body, "stream": True}).encode()
             s.sendall(b"POST /ai/v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
             wait_for(lambda: t.metric("inferd_http_streams_paused_total"), "the stream to be paused")
-            equal(t.get("/readyz", timeout=1).status, 200, "/readyz meanwhile")
+            equal(t.get("/readyz", timeout=10).status, 200, "/readyz meanwhile")
             got, size = t_stream_texts(s, len(want))
         check(size > 2 << 20, f"the stream was large: {size} bytes")
         equal(got, [c["text"] for c in want], "every choice")

@@ -230,7 +230,7 @@ def more_connections_than_allowed():
         refused = 0
         for c in held[40:]:
             try:
-                c.settimeout(5 * SLOW)
+                c.settimeout(20 * SLOW)
                 got = c.recv(65536)
             except OSError:
                 got = b""

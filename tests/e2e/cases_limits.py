@@ -102,7 +102,7 @@ def b7_links_and_odd_files_are_no_models():
             check(b"root:" not in r.body, f"{name!r}: the file's text")
             if r.status == 500:
                 check(r.json["error"] in ("MODEL_LOAD_FAILED", "MODEL_WEIGHTS_MISSING") and r.json["retryable"] is False, f"{name!r}: {r.json}")
-            equal(s.get("/healthz", timeout=5).status, 200, f"alive after {name!r}")
+            equal(s.get("/healthz", timeout=10).status, 200, f"alive after {name!r}")
         b.well()
 
 

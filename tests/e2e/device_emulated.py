@@ -116,6 +116,21 @@ def embeddings_equal_the_processors():
 
 
 @case
+def a_pass_on_a_device_takes_far_more_rows_than_batch_tokens():
+    texts = [f"text {i} of a batch that is longer than a chunk of a prompt" for i in range(60)]  # some 900 rows
+
+    def passes(s):
+        return sum(s.metric("inferd_embed_passes_total", model=TINY_BERT, wait=w) or 0 for w in ("none", "some"))
+
+    with server(fill=bert) as s:
+        r = s.post("/v1/embeddings", {"model": TINY_BERT, "input": texts}, timeout=300 * SLOW)
+        equal(r.status, 200, f"{r.body[:300]!r}")
+        check(r.json["usage"]["total_tokens"] > 600, f"tokens {r.json['usage']}")
+        wait_for(lambda: passes(s) > 0, "passes counted", 20 * SLOW)
+        equal(passes(s), 1, "passes")
+
+
+@case
 def answers_from_the_prompt_cache_are_those_computed_cold():
     def ask(s, prompt, **more):
         r = s.post("/v1/completions", {"model": TINY_GEMMA, "prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True,

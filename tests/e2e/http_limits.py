@@ -75,7 +75,7 @@ def smuggling_is_refused_and_closed():
 
 def alive(s):
     try:
-        return s.get("/healthz", timeout=2).status == 200
+        return s.get("/healthz", timeout=10).status == 200
     except OSError:
         return False
 

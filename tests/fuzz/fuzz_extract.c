@@ -76,7 +76,7 @@ static void schema(const uint8_t *data, size_t n, const char *text, size_t n_tex
             if (q->n_patterns == 0 ||
                 wrk_patterns_new(&p, q->patterns, q->n_patterns, &err) != RC_OK)
                 continue;
-            wrk_patterns_accept(p, text, ipc_utf8_valid(text, n_text) ? n_text : 0, &accepts, &err);
+            wrk_patterns_accept(p, text, ipc_utf8_valid(text, n_text) ? n_text : 0, NULL, &accepts, &err);
             wrk_patterns_free(&p);
         }
     ipc__extract_schema__free_unpacked(s, NULL);

@@ -103,6 +103,13 @@ def pooling(config, folder):
     return POOLING["cls" if flags.get("pooling_mode_cls_token") else "mean"]
 
 
+def tokens(tok):
+    import gguf_encoders  # it imports this file
+    kinds = {"Unigram": tokens_t5, "WordPiece": tokens_bert,
+             "BPE": lambda t: gguf_encoders.tokens_gpt2(t, "roberta-bpe")}
+    return kinds[tok["model"]["type"]](tok)
+
+
 def metadata(config, folder, tok_folder):
     tok = json.load(open(os.path.join(tok_folder, "tokenizer.json"), encoding="utf-8"))
     return [
@@ -116,7 +123,7 @@ def metadata(config, folder, tok_folder):
         g.kv("bert.attention.causal", "bool", False),
         g.kv("bert.pooling_type", "u32", pooling(config, folder)),
         g.kv("tokenizer.ggml.token_type_count", "u32", config["type_vocab_size"]),
-    ] + (tokens_t5(tok) if tok["model"]["type"] == "Unigram" else tokens_bert(tok))
+    ] + tokens(tok)
 
 
 def synthetic(config):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes a GGUF (v3) out of a Gemma 3 or 4 safetensors folder (a drafter's too), or of one of BERT's
-kind (gguf_bert.py). For tests; pure stdlib.
+kind (gguf_bert.py), or of ModernBERT's and NomicBERT's (gguf_encoders.py). For tests; pure stdlib.
 
     gguf_from_safetensors.py IN_DIR OUT.gguf [--type T] [--synthetic] [--dequant OUT2.gguf]
                              [--drop NAME] [--tokenizer DIR] [--flat]
@@ -11,7 +11,8 @@ kind (gguf_bert.py). For tests; pure stdlib.
             seed) in a shape that 256-value blocks divide.
 --dequant   also writes the F32 values that a reader of the quantized file computes with.
 --drop      leaves one tensor out.
---tokenizer, --flat  BERT's kind: tokenizer.json from another folder; a dimension of 1 is dropped.
+--tokenizer, --flat  encoders: tokenizer.json from another folder; a dimension of 1 is dropped.
+--pooling   ModernBERT and NomicBERT: mean (default) or cls. --pre: another word for how words are split.
 
 Facts used: gemma.md 11.1 (names, keys, Gemma 3's norms stored as w + 1), 11.3 and 11.4 (Gemma 4
 and its drafter), engine.md 2.1-2.4 (file layout, block layouts, quantisers). Gemma 3's format has no key for query_pre_attn_scalar (readers
@@ -473,6 +474,22 @@ class Gguf:
         os.replace(tmp, self.path)
 
 
+def embedding_keys(keys, config):
+    """Gemma 3's keys under EmbeddingGemma's word; it adds <eos>, pools the mean."""
+    word = "gemma-embedding"
+    out = [s("general.architecture") + struct.pack("<I", 8) + s(word)]
+    for k in keys[1:]:
+        n = struct.unpack("<Q", k[:8])[0]
+        name = k[8:8 + n].decode()
+        out.append(s(name.replace("gemma3.", word + ".", 1)) + k[8 + n:] if name.startswith("gemma3.") else k)
+    return out + [kv(word + ".pooling_type", "u32", 1), kv("tokenizer.ggml.add_eos_token", "bool", True)]
+
+
+def dense_steps(folder):
+    return {"dense_%d" % i: read_safetensors(os.path.join(folder, "%d_Dense" % i, "model.safetensors"))["linear.weight"]
+            for i in (2, 3)}
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("folder")
@@ -483,19 +500,31 @@ def main():
     ap.add_argument("--drop")
     ap.add_argument("--tokenizer")
     ap.add_argument("--flat", action="store_true")
+    ap.add_argument("--pooling")
+    ap.add_argument("--pre", default="modern-bert")
     a = ap.parse_args()
     outer = json.load(open(os.path.join(a.folder, "config.json")))
     import gguf_bert  # it imports this file
     if gguf_bert.is_ours(outer):
         return gguf_bert.write(a, outer)
+    import gguf_encoders
+    if gguf_encoders.is_ours(outer):
+        return gguf_encoders.write(a, outer)
     config = outer.get("text_config", outer)
     gemma4 = is_gemma4(config)
     make = synthetic4 if gemma4 else synthetic
     tensors = (make(config, config["vocab_size"]) if a.synthetic else
                read_safetensors(os.path.join(a.folder, "model.safetensors")))
     keys = metadata(config, a.folder, config["vocab_size"], outer)
+    embeds = bool(config.get("use_bidirectional_attention")) and not gemma4
+    if embeds:
+        keys = embedding_keys(keys, config)
     files = [Gguf(a.out, keys)] + ([Gguf(a.dequant, keys)] if a.dequant else [])
     turn = 0
+    if embeds and a.drop != "dense":
+        for name, (_, shape, values) in dense_steps(a.folder).items():
+            if a.drop != name + ".weight":
+                files[0].add(name + ".weight", shape, "F32", encode(values, "F32"))
     if gemma4 and a.drop != "rope_freqs.weight":
         freqs = rope_freqs(config, metadata4(config, outer, 0)[1])
         for f in files:

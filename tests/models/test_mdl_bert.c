@@ -165,6 +165,48 @@ static void small_workspaces(void **state)
     be_ctx_free(&tight);
 }
 
+/* More rows than are needed: as many as half of the workspace holds, and the same numbers. */
+static void wished_rows_fit_the_workspace(void **state)
+{
+    static struct tbatch b;
+    struct mdl_opts o = small_opts(BE_F32);
+    float out[N_SEQS * 48], want[N_SEQS * 48];
+    uint32_t needed, last = 8192;
+    uint64_t per_row, bytes;
+    struct mdl *m = open_model(BERT_DIR, be, &o);
+
+    tbatch_make(&b, 1100);
+    need_ok(mdl_encode(m, N_SEQS, b.ids, b.offsets, want, err));
+    needed = mdl_encode_rows(m);
+    per_row = mdl_info_get(m)->token_work_bytes;
+    assert_in_range(needed, 64, 1024);
+    mdl_close(&m);
+    o.encode_rows = 8192;
+    m = open_model(BERT_DIR, be, &o); /* no bound was told */
+    assert_int_equal(mdl_encode_rows(m), 8192);
+    mdl_close(&m);
+    for (bytes = 20000 * per_row; bytes > needed * per_row + 1024; bytes /= 2) {
+        uint32_t rows;
+
+        o.workspace_bytes = bytes;
+        m = open_model(BERT_DIR, be, &o);
+        rows = mdl_encode_rows(m);
+        assert_in_range(rows, needed, last);
+        assert_true(rows == needed || rows * per_row <= bytes / 2);
+        assert_true(rows == 8192 || rows * per_row * 2 + 1024 >= bytes / 2);
+        assert_int_equal(mdl_info_get(m)->max_input_tokens, mdl_info_get(m)->full_input_tokens);
+        need_ok(mdl_encode(m, N_SEQS, b.ids, b.offsets, out, err));
+        assert_memory_equal(out, want, sizeof(want));
+        mdl_close(&m);
+        last = rows;
+    }
+    assert_int_equal(last, needed);
+    o.workspace_bytes = needed * per_row * 3 / 4; /* not even those: as without a wish */
+    m = open_model(BERT_DIR, be, &o);
+    assert_in_range(mdl_encode_rows(m), mdl_info_get(m)->max_input_tokens, needed - 1);
+    mdl_close(&m);
+}
+
 static void passes_allocate_nothing(void **state)
 {
     static struct tbatch b;
@@ -306,6 +348,7 @@ int main(void)
         cmocka_unit_test(bad_batches_name_the_sequence),
         cmocka_unit_test(info_and_dimensions),
         cmocka_unit_test(small_workspaces),
+        cmocka_unit_test(wished_rows_fit_the_workspace),
         cmocka_unit_test(passes_allocate_nothing),
         cmocka_unit_test(what_is_not_done_is_refused_by_name),
         cmocka_unit_test(plain_folders_give_the_mean_unnormalised),

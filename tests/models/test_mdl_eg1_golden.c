@@ -241,6 +241,85 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     refused("3_Dense/config.json", NULL, NULL, RC_FORMAT, "3_Dense/config.json");
 }
 
+/* ------------------------------------------------------------------------ GGUF */
+
+static enum rc open_gguf(const char *path, struct mdl **out, struct rc_err *e)
+{
+    struct mdl_opts o = small_opts(BE_F32);
+    int fd = open_root(path);
+    enum rc rc = mdl_open(out, fd, be, &o, e);
+
+    close(fd);
+    return rc;
+}
+
+static void check_gguf(struct mdl *m)
+{
+    json_t *c;
+    float out[DIM];
+    size_t i;
+
+    json_array_foreach(json_object_get(cases, "text"), i, c)
+    {
+        struct mdl_ids ids = {0};
+        uint32_t offsets[2] = {0, 0};
+        int32_t *want = ids_of(json_object_get(c, "ids"), &offsets[1]);
+
+        text_of(m, c, &ids);
+        assert_int_equal(ids.n, offsets[1]);
+        assert_memory_equal(ids.ids, want, ids.n * sizeof(*want));
+        need_ok(mdl_encode(m, 1, ids.ids, offsets, out, err));
+        near(out, json_object_get(c, "embedding"), TOL, "embedding", i);
+        mdl_ids_deinit(&ids);
+        free(want);
+    }
+    assert_true(i > 0);
+}
+
+static void gguf_with_its_dense_steps_agrees(void **state)
+{
+    struct mdl *m = NULL;
+    char path[512];
+
+    gguf_make(path, sizeof(path), EG1_DIR, "eg1.gguf", NULL);
+    need_ok(open_gguf(path, &m, err));
+    assert_string_equal(mdl_info_get(m)->family, "embeddinggemma");
+    assert_string_equal(mdl_info_get(m)->arch, "gemma-embedding");
+    assert_int_equal(mdl_info_get(m)->embed_dim, DIM);
+    assert_int_equal(mdl_info_get(m)->max_input_tokens, 2048);
+    check_gguf(m);
+    mdl_close(&m);
+}
+
+/* Vectors without the steps would be others than the model's: refused, unless side files lie beside
+ * the file. */
+static void gguf_without_them_needs_side_files(void **state)
+{
+    static const char *const none[] = {"--drop", "dense", NULL};
+    static const char *const one[] = {"--drop", "dense_3.weight", NULL};
+    struct rc_err e = RC_ERR_INIT;
+    struct mdl *m = NULL;
+    char path[512], dir[256], to[512];
+
+    gguf_make(path, sizeof(path), EG1_DIR, "eg1-one.gguf", one);
+    assert_int_equal(open_gguf(path, &m, &e), RC_WEIGHT_ABSENT);
+    assert_string_equal(e.what, "dense_3.weight");
+    gguf_make(path, sizeof(path), EG1_DIR, "eg1-none.gguf", none);
+    assert_int_equal(open_gguf(path, &m, &e), RC_WEIGHT_ABSENT);
+    assert_string_equal(e.what, "dense_2.weight");
+    assert_non_null(strstr(e.msg, "Dense steps"));
+    tdir_new(dir, EG1_DIR);
+    path_join(to, sizeof(to), dir, "model.safetensors");
+    assert_int_equal(unlink(to), 0);
+    path_join(to, sizeof(to), dir, "model.gguf");
+    copy_file(path, to);
+    need_ok(open_gguf(dir, &m, err));
+    assert_string_equal(mdl_info_get(m)->arch, "gemma-embedding");
+    check_gguf(m);
+    mdl_close(&m);
+    tdir_rm(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +328,8 @@ int main(void)
         cmocka_unit_test(alone_in_a_batch_in_several_passes),
         cmocka_unit_test(info_prompts_and_sizes),
         cmocka_unit_test(what_does_not_fit_is_refused_by_name),
+        cmocka_unit_test(gguf_with_its_dense_steps_agrees),
+        cmocka_unit_test(gguf_without_them_needs_side_files),
     };
     int rc;
 

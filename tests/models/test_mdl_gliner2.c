@@ -131,7 +131,7 @@ static void alone_and_in_any_batch_it_is_the_same(void **state)
         uint32_t spans = 0;
 
         assert_int_equal(mdl_info_get(a)->max_input_tokens, 200);
-        assert_int_equal(mdl_extract_rows(b), 200);
+        assert_int_equal(mdl_encode_rows(b), 200);
         make(&made, mdl_info_get(a)->vocab_size);
         extract(a, &all, &made, 0, N_SEQS);
         extract(b, &cut, &made, 0, N_SEQS);

@@ -356,12 +356,17 @@ static void errors_survive_the_wire(void **s)
     a.n = 9;
     a.limit = 8;
     a.item = 4;
+    a.stage = IPC_STAGE_FETCH;
     ipc_error_from(&w, &a);
     ipc_error_to(&b, &w);
     assert_int_equal(b.code, RC_TOO_LARGE);
     assert_string_equal(b.msg, a.msg);
     assert_string_equal(b.what, "input");
     assert_true(b.n == 9 && b.limit == 8 && b.item == 4);
+    assert_string_equal(b.stage, "fetch");
+    w.stage = (char *)"fetch\"";
+    ipc_error_to(&b, &w);
+    assert_null(b.stage);
 
     ipc__error__init(&w);
     w.code = 77777;

@@ -26,7 +26,7 @@ static void names_and_values_agree(void **s)
 
 static void fail_fills_and_returns(void **s)
 {
-    struct rc_err e = {.n = 7, .limit = 8, .item = 3, .what = "old"};
+    struct rc_err e = {.n = 7, .limit = 8, .item = 3, .stage = "old", .what = "old"};
 
     (void)s;
     assert_int_equal(rc_fail(&e, RC_BUSY, "x %d", 5), RC_BUSY);
@@ -34,7 +34,7 @@ static void fail_fills_and_returns(void **s)
     assert_string_equal(e.msg, "x 5");
     assert_string_equal(e.what, "");
     assert_int_equal(e.item, -1);
-    assert_true(e.n == 0 && e.limit == 0);
+    assert_true(e.n == 0 && e.limit == 0 && e.stage == NULL);
     assert_int_equal(rc_fail(NULL, RC_IO, "unused"), RC_IO);
     assert_int_equal(rc_fail_what(&e, RC_INVALID, "top_p", "no"), RC_INVALID);
     assert_string_equal(e.what, "top_p");

@@ -106,6 +106,8 @@ static inline struct sup_conf test_conf(void)
         .memory_mb = 1024,
         .max_queue = 1024,
         .hang_timeout_s = 60,
+        .silence_timeout_ms = 30000,
+        .keep_alive_max_s = 3600,
         .drain_grace_ms = 1000,
     };
     return c;

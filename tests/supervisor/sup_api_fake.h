@@ -401,6 +401,7 @@ static inline void fake_teardown(void)
     }
     if (T.fleet.rescan_done)
         fake_rescan_end(&T.fleet);
+    sup_passes_deinit(&T.front.passes);
     FAKE_CHECK(T.front.active == 0 && T.front.held_bytes == 0);
     for (unsigned i = 0; i < T.fleet.n_tickets; i++)
         FAKE_CHECK(T.fleet.tickets[i].dead);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "ipc.h"
 #include "sup_api_fake.h"
 
 static int setup(void **state)
@@ -286,7 +287,7 @@ static void test_refusals(void **state)
         {"\"input\":\"\"", 400, "INVALID_REQUEST", "an empty string"},
         {"\"input\":[]", 400, "INVALID_REQUEST", "an empty array"},
         {"\"input\":[[]]", 400, "INVALID_REQUEST", "input[0]"},
-        {"\"input\":[\"a\",\"\"]", 400, "INVALID_REQUEST", "\"input_index\":1"},
+        {"\"input\":[\"a\",\"\"]", 400, "INVALID_REQUEST", "\"input_index\":1,\"stage\":\"parse\""},
         {"\"input\":[\"a\",true]", 400, "INVALID_REQUEST", "input[1]"},
         {"\"input\":{\"type\":\"image_url\"}", 400, "UNSUPPORTED_FEATURE", "takes no pictures"},
         {"\"input\":{\"type\":\"media\",\"mime_type\":\"audio/wav\",\"data\":\"AAAA\"}", 400,
@@ -344,9 +345,10 @@ static void test_worker_names_the_item(void **state)
     err.n = 600;
     err.limit = 512;
     err.item = 1;
+    err.stage = IPC_STAGE_TEXT_RUN;
     fake_end(0, &err, 0);
     assert_int_equal(T.req.status, 413);
-    assert_has("\"n_tokens\":600,\"limit\":512,\"input_index\":1}");
+    assert_has("\"n_tokens\":600,\"limit\":512,\"input_index\":1,\"stage\":\"text_inference\"}");
 }
 
 static void test_large_answer(void **state)

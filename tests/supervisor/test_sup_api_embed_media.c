@@ -72,7 +72,7 @@ static void play(unsigned ticket, const struct answer *a)
         data[i] = (float)i;
     ie[0].index = (uint32_t)a->bad;
     ie[1].index = (uint32_t)a->bad_again;
-    ie[0].stage = ie[1].stage = (char *)(uintptr_t)a->stage;
+    e.stage = (char *)(uintptr_t)a->stage;
     e.code = a->code;
     e.n = a->limit + 1;
     e.limit = a->limit;
@@ -354,7 +354,7 @@ static void test_media_budget(void **state)
     assert_int_equal(T.req.status, 413);
     assert_has("\"error\":\"CONTENT_TOO_LARGE\"");
     assert_has("with those before it 8: the limit of a request is 6");
-    assert_has("\"input_index\":1");
+    assert_has("\"input_index\":1,\"stage\":\"parse\"");
     /* an item that is over takes nothing from those behind it */
     embed("\"error_policy\":\"per_item\",\"input\":[" URL(PNG) "," URL(PNG) "," URL(
         "data:image/png;base64,AAA=") "]");

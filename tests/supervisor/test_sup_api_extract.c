@@ -77,6 +77,7 @@ static void test_labels_and_relations_become_a_frame(void **state)
     assert_int_equal(q->n_inputs, 2);
     assert_true(is(q->inputs[0], "x") && is(q->inputs[1], "y\nz"));
     assert_int_equal(q->n_schema_of, 2);
+    assert_true(q->n_item_of == 2 && q->item_of[0] == 0 && q->item_of[1] == 1);
     assert_true(q->threshold == 0.3f && q->flat && !q->byte_offsets && !q->per_item);
     assert_string_equal(q->model_identity, HEX);
     assert_int_equal(q->deadline_us, 5000000 + 1000 * 1000);
@@ -156,9 +157,10 @@ static void test_version_2_has_rules_of_inputs(void **state)
     assert_int_equal(q->n_inputs, 3);
     assert_true(is(q->inputs[0], "a") && is(q->inputs[1], "b") && is(q->inputs[2], "d"));
     assert_true(q->schema_of[0] == 0 && q->schema_of[1] == 1 && q->schema_of[2] == 0);
+    assert_true(q->item_of[0] == 0 && q->item_of[1] == 1 && q->item_of[2] == 3);
     q = fake_ticket(1)->frame->extract;
     assert_int_equal(q->n_inputs, 1);
-    assert_true(is(q->inputs[0], "c") && q->threshold == 0.75f);
+    assert_true(is(q->inputs[0], "c") && q->threshold == 0.75f && q->item_of[0] == 2);
 }
 
 static void test_a_thousand_labels(void **state)
@@ -190,7 +192,7 @@ static void test_refusals_say_what_was_expected(void **state)
         {"\"inputs\":[\"a\"],\"schema\":{\"entities\":[\"a\"]}", "INVALID_REQUEST",
          "'inputs[0]': got"},
         {"\"inputs\":[{\"content\":\"a\"},{\"content\":7}],\"schema\":{\"entities\":[\"a\"]}",
-         "INVALID_REQUEST", "\"input_index\":1"},
+         "INVALID_REQUEST", "\"input_index\":1,\"stage\":\"parse\""},
         {"\"inputs\":[{\"content\":[{\"type\":\"image_url\",\"image_url\":\"data:\"}]}],\"schema\":"
          "{"
          "\"entities\":[\"a\"]}",
@@ -525,7 +527,7 @@ static void test_older_words(void **state)
     assert_null(older("/ai/v1/classify", "\"texts\":[],\"labels\":[\"a\"]"));
     assert_has("'texts': got an empty array");
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",7],\"labels\":[\"a\"]"));
-    assert_has("\"input_index\":1");
+    assert_has("\"input_index\":1,\"stage\":\"parse\"");
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"]"));
     assert_has("nothing to find");
 }

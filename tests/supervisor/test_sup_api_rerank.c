@@ -313,7 +313,7 @@ static void test_refusals_say_what_was_expected(void **state)
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":\"a\"", "INVALID_REQUEST",
          "'documents': got \\\"a\\\""},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[\"a\",null]", "INVALID_REQUEST",
-         "\"input_index\":1"},
+         "\"input_index\":1,\"stage\":\"parse\""},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[7]", "INVALID_REQUEST",
          "'documents[0]': got 7"},
         {OURS, "\"model\":\"ranker\",\"query\":\"q\",\"documents\":[[]]", "INVALID_REQUEST",

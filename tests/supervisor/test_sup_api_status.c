@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ipc.h"
 #include "sup_json.h"
 #include "sup_status.h"
 
@@ -148,10 +149,11 @@ static void test_shapes(void **state)
     err.n = 9000;
     err.limit = 8192;
     err.item = 3;
+    err.stage = IPC_STAGE_SOUND;
     sup_fail_rc(&f, &err, 0, false);
     assert_json(&f, false,
                 "{\"error\":\"CONTENT_TOO_LARGE\",\"message\":\"why\",\"retryable\":false,"
-                "\"n_tokens\":9000,\"limit\":8192,\"input_index\":3}");
+                "\"n_tokens\":9000,\"limit\":8192,\"input_index\":3,\"stage\":\"audio_decode\"}");
     err = RC_ERR_INIT;
     err.code = RC_POISONED;
     sup_fail_rc(&f, &err, 0, false);

@@ -74,6 +74,7 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
 
 static const char *tenant; /* of what is submitted next */
 static uint32_t weight;
+static const uint64_t *keep_alive; /* of the next requests */
 
 static void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t deadline_us)
 {
@@ -83,6 +84,7 @@ static void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t dea
                          .req_id = "r",
                          .frame = f,
                          .deadline_us = deadline_us,
+                         .keep_alive = keep_alive,
                          .on_frame = on_frame,
                          .on_end = on_end,
                          .user = a};
@@ -924,6 +926,78 @@ static void the_longest_idle_makes_room(void)
     sup_ticket_cancel(&s2.ticket);
 }
 
+static void a_request_says_how_long_its_model_stays(void)
+{
+    static const uint64_t none = 0, minute = 60000;
+    struct ask a = {0}, b = {0}, c = {0};
+
+    keep_alive = &none; /* keep_alive_s is 0: for ever */
+    echo(&a, "m.gguf", "x");
+    ENDS(a, RC_OK);
+    UNTIL(is("m.gguf", "absent"));
+    MUST(metric(SUP_M_MODEL_UNLOADS, "m.gguf", "idle") == 1);
+    echo(&b, "m.gguf", "ms=300"); /* the later word counts */
+    keep_alive = &minute;
+    echo(&c, "m.gguf", "x");
+    ENDS(b, RC_OK);
+    ENDS(c, RC_OK);
+    turn_ms(1300);
+    MUST(is("m.gguf", "ready"));
+    keep_alive = NULL;
+}
+
+static void the_pinned_stay(void)
+{
+    struct ask a = {0}, b = {0}, c = {0};
+
+    MUST(is("m.gguf", "ready")); /* loaded at start; keep_alive_s is 1, two may be loaded */
+    echo(&a, "slow.gguf", "x");
+    ENDS(a, RC_OK);
+    echo(&b, "third.gguf", "x");
+    ENDS(b, RC_OK);
+    UNTIL(is("third.gguf", "absent") && is("slow.gguf", "absent"));
+    MUST(is("m.gguf", "ready") && view("m.gguf").loads == 1);
+    MUST(metric(SUP_M_MODEL_UNLOADS, "m.gguf", "idle") == 0 &&
+         metric(SUP_M_MODEL_UNLOADS, "m.gguf", "evicted") == 0);
+    /* what fits only without the pinned is refused at once, and not for ever */
+    tmp_write("third.gguf", "weights=1070000000");
+    tmp_write("m.gguf", "weights=30000000");
+    fresh_list();
+    UNTIL(is("m.gguf", "absent"));
+    flag_set = false;
+    MUST(sup_fleet_load(fleet, "m", set_flag, NULL, NULL) == RC_OK);
+    UNTIL(flag_set);
+    echo(&c, "third.gguf", "x");
+    ENDS(c, RC_LIMIT);
+    MUST(strstr(c.msg, "(pin)") && is("third.gguf", "absent"));
+}
+
+/* Two clients that ask for one model each, as fast as answers come; one may be loaded. */
+static void two_that_take_turns_do_not_load_at_each_request(void)
+{
+    struct ask a = {0}, b = {0};
+    uint64_t end = uv_hrtime() + 4000000000ull;
+    long n_a = 0, n_b = 0;
+
+    while (uv_hrtime() < end) {
+        if (!a.ticket) {
+            n_a += a.ended && a.code == RC_OK;
+            memset(&a, 0, sizeof(a));
+            echo(&a, "m.gguf", "ms=5");
+        }
+        if (!b.ticket) {
+            n_b += b.ended && b.code == RC_OK;
+            memset(&b, 0, sizeof(b));
+            echo(&b, "third.gguf", "ms=5");
+        }
+        UNTIL(!a.ticket || !b.ticket);
+    }
+    UNTIL(a.ended && b.ended);
+    MUST(n_a >= 20 && n_b >= 20); /* both are served, many at a time */
+    MUST(view("m.gguf").loads + view("third.gguf").loads <= 7);
+    MUST(view("m.gguf").loads >= 2 || view("third.gguf").loads >= 2);
+}
+
 static void memory_is_shared_out_by_the_ledger(void)
 {
     struct ask a = {0}, b = {0}, c = {0}, d = {0};
@@ -938,8 +1012,8 @@ static void memory_is_shared_out_by_the_ledger(void)
     MUST(a.retry_ms == 0 && strstr(a.msg, "memory_mb"));
     echo(&b, "m.gguf", "x");
     ENDS(b, RC_OK);
-    MUST(metric(SUP_M_LEDGER_BYTES, "weights", NULL) == 1000); /* measured, not estimated */
-    echo(&c, "liar.gguf", "x");                                /* takes more than there is */
+    MUST(metric(SUP_M_LEDGER_BYTES, "weights", "host") == 1000); /* measured, not estimated */
+    echo(&c, "liar.gguf", "x");                                  /* takes more than there is */
     ENDS(c, RC_LIMIT);
     echo(&d, "m.gguf", "x");
     ENDS(d, RC_OK);
@@ -1074,9 +1148,9 @@ static int front(const struct sup_conf *conf, const struct sup_role_fds *fds)
         sup_fleet_drain(fleet, drained, &gone);
         UNTIL(gone);
     }
-    MUST(metric(SUP_M_LEDGER_BYTES, "weights", NULL) == 0);
-    MUST(metric(SUP_M_LEDGER_BYTES, "kv", NULL) == 0);
-    MUST(metric(SUP_M_LEDGER_BYTES, "workspace", NULL) == 0);
+    MUST(metric(SUP_M_LEDGER_BYTES, "weights", "host") == 0);
+    MUST(metric(SUP_M_LEDGER_BYTES, "kv", "host") == 0);
+    MUST(metric(SUP_M_LEDGER_BYTES, "workspace", "host") == 0);
     uv_run(&loop, UV_RUN_DEFAULT);
     sup_fleet_free(&fleet);
     sup_metrics_free(&metrics);
@@ -1144,6 +1218,19 @@ static void short_idle(struct sup_conf *c)
 {
     c->keep_alive_s = 1;
 }
+static void one_model(struct sup_conf *c)
+{
+    c->max_loaded_models = 1;
+}
+static void one_pinned(struct sup_conf *c)
+{
+    static char *list[] = {(char *)"m", NULL};
+
+    c->pin = list;
+    c->max_loaded_models = 2;
+    c->keep_alive_s = 1;
+    c->memory_mb = 1040;
+}
 static void with_preload(struct sup_conf *c)
 {
     static char *list[] = {(char *)"slow.gguf", (char *)"absent-weight", (char *)"nobody", NULL};
@@ -1185,6 +1272,9 @@ static void with_preload(struct sup_conf *c)
     X(a_worker_that_ignores_drain_is_ended, no_change)                  \
     X(idle_models_are_unloaded, short_idle)                             \
     X(the_longest_idle_makes_room, two_models)                          \
+    X(a_request_says_how_long_its_model_stays, no_change)               \
+    X(the_pinned_stay, one_pinned)                                      \
+    X(two_that_take_turns_do_not_load_at_each_request, one_model)       \
     X(memory_is_shared_out_by_the_ledger, little_memory)                \
     X(probes_tell_what_a_model_is, no_change)                           \
     X(preloads_hold_back_readiness, with_preload)                       \

@@ -17,6 +17,7 @@ static Ipc__Loaded loaded;
 static Ipc__Error error;
 static Ipc__Log logged;
 static Ipc__Stats stats;
+static Ipc__Beat beat;
 static Ipc__Delta delta;
 static Ipc__Done done;
 static Ipc__Vectors vectors;
@@ -37,6 +38,7 @@ static int setup(void **s)
     ipc__error__init(&error);
     ipc__log__init(&logged);
     ipc__stats__init(&stats);
+    ipc__beat__init(&beat);
     ipc__delta__init(&delta);
     ipc__done__init(&done);
     ipc__vectors__init(&vectors);
@@ -69,6 +71,7 @@ static Ipc__Frame frame(Ipc__Frame__BodyCase body, uint64_t task)
         C(ERROR, error, &error);
         C(LOG, log, &logged);
         C(STATS, stats, &stats);
+        C(BEAT, beat, &beat);
         C(DELTA, delta, &delta);
         C(DONE, done, &done);
         C(VECTORS, vectors, &vectors);
@@ -99,6 +102,7 @@ static void each_message_in_each_state(void **s)
         {IPC__FRAME__BODY_ERROR, ST | LO | RU | DR, RU | DR},
         {IPC__FRAME__BODY_LOG, ST | LO | RU | DR, RU | DR},
         {IPC__FRAME__BODY_STATS, LO | RU | DR, 0},
+        {IPC__FRAME__BODY_BEAT, LO | RU | DR, 0},
         {IPC__FRAME__BODY_DELTA, 0, RU | DR},
         {IPC__FRAME__BODY_DONE, 0, RU | DR},
         {IPC__FRAME__BODY_VECTORS, 0, RU | DR},
@@ -464,11 +468,11 @@ static void vectors_have_the_shape_they_say(void **s)
     ANSWER(VECTORS, RC_FORMAT); /* an error without one */
     ie.error = &error;
     ANSWER(VECTORS, RC_OK);
-    ie.stage = (char *)"image_decode";
+    error.stage = (char *)"image_decode";
     ANSWER(VECTORS, RC_OK);
-    ie.stage = (char *)"image_decode\"";
+    error.stage = (char *)"image_decode\"";
     ANSWER(VECTORS, RC_FORMAT);
-    ie.stage = (char *)"";
+    error.stage = (char *)"";
     ie.index = 2;
     ANSWER(VECTORS, RC_FORMAT);
     ie.index = 0;

@@ -58,6 +58,15 @@ static void back_off_doubles_to_thirty_seconds(void **s)
     assert_int_equal(sup_load_backoff_ms(4000000000u), 30000);
 }
 
+static void a_life_that_was_of_use_forgives_the_deaths_before(void **s)
+{
+    (void)s;
+    assert_false(sup_deaths_forgiven(0, 0));
+    assert_false(sup_deaths_forgiven(59999, 7));
+    assert_true(sup_deaths_forgiven(60000, 0));
+    assert_true(sup_deaths_forgiven(0, 8));
+}
+
 static void every_code_is_permanent_or_passes(void **s)
 {
     static const enum rc permanent[] = {RC_INVALID,   RC_FORMAT,        RC_UNSUPPORTED,
@@ -77,15 +86,126 @@ static void every_code_is_permanent_or_passes(void **s)
 #undef X
 }
 
-static void the_longest_idle_goes_and_never_a_busy_one(void **s)
+/* Idle for a minute, loaded for an hour, 10 bytes; changed from there. */
+static struct sup_resident idle_one(void)
 {
-    struct sup_resident r[] = {{false, 1}, {true, 50}, {true, 20}, {true, 20}, {false, 0}};
+    return (struct sup_resident){
+        .idle = true, .idle_ms = 60000, .age_ms = 3600000, .load_ms = 500, .bytes = {10, 0}};
+}
+
+static void who_may_be_evicted(void **s)
+{
+    static const struct {
+        const char *what;
+        bool idle, pinned;
+        uint64_t idle_ms, age_ms, load_ms;
+        bool want;
+    } rows[] = {
+        {"long idle", true, false, 60000, 3600000, 500, true},
+        {"busy", false, false, 60000, 3600000, 500, false},
+        {"pinned", true, true, 60000, 3600000, 500, false},
+        {"just loaded, just used", true, false, 0, 0, 500, false},
+        {"one short of its stay", true, false, 0, 1999, 500, false},
+        {"its stay is over: at once", true, false, 0, 2000, 500, true},
+        {"just loaded, idle for what a load takes", true, false, 500, 600, 500, true},
+        {"just loaded, idle a little less", true, false, 499, 600, 500, false},
+        {"a quick load stays a second", true, false, 99, 999, 1, false},
+        {"a quick load, idle for a tenth", true, false, 100, 101, 1, true},
+        {"a slow load stays eight seconds", true, false, 0, 7999, 60000, false},
+        {"a slow load, its stay is over", true, false, 0, 8000, 60000, true},
+        {"a slow load, idle for two seconds", true, false, 2000, 2001, 60000, true},
+        {"times beyond all bounds", true, false, UINT64_MAX, UINT64_MAX, UINT64_MAX, true},
+    };
 
     (void)s;
-    assert_int_equal(sup_evict_choose(r, 5), 2);
-    assert_int_equal(sup_evict_choose(r, 2), 1);
-    assert_true(sup_evict_choose(r, 1) == SIZE_MAX);
-    assert_true(sup_evict_choose(r, 0) == SIZE_MAX);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sup_resident r = {.idle = rows[i].idle,
+                                 .pinned = rows[i].pinned,
+                                 .idle_ms = rows[i].idle_ms,
+                                 .age_ms = rows[i].age_ms,
+                                 .load_ms = rows[i].load_ms};
+
+        if (sup_evictable(&r) != rows[i].want)
+            fail_msg("%s", rows[i].what);
+    }
+}
+
+/* The plan as a word: one letter for each that goes. */
+static const char *plan(const struct sup_resident *r, size_t n, uint64_t host, uint64_t device,
+                        size_t workers)
+{
+    static char word[16];
+    struct sup_shortage s = {{host, device}, workers};
+    bool out[8];
+    size_t k = sup_evict_plan(r, n, &s, out), at = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (out[i])
+            word[at++] = (char)('a' + i);
+    word[at] = '\0';
+    assert_int_equal(k, at);
+    return word;
+}
+
+static void those_go_whose_loss_costs_least(void **s)
+{
+    struct sup_resident r[4];
+
+    (void)s;
+    for (int i = 0; i < 4; i++)
+        r[i] = idle_one();
+    assert_string_equal(plan(r, 4, 0, 0, 0), "");  /* nothing is missing */
+    assert_string_equal(plan(r, 4, 5, 0, 0), "a"); /* alike: the first */
+    assert_string_equal(plan(r, 0, 5, 0, 0), "");
+    r[2].idle_ms = 120000;
+    assert_string_equal(plan(r, 4, 5, 0, 0), "c"); /* the longest idle */
+    assert_string_equal(plan(r, 4, 0, 0, 1), "c"); /* also for a place */
+    r[2].load_ms = 50000;
+    assert_string_equal(plan(r, 4, 5, 0, 0), "a"); /* not when it is dear to load */
+    r[3].bytes[0] = 100;
+    assert_string_equal(plan(r, 4, 100, 0, 0), "d"); /* one large one before ten small */
+    assert_string_equal(plan(r, 4, 130, 0, 0), "abcd");
+    assert_string_equal(plan(r, 4, 131, 0, 0), ""); /* not enough: nobody goes for nothing */
+    r[3].idle = false;
+    assert_string_equal(plan(r, 4, 100, 0, 0), "");
+    assert_string_equal(plan(r, 4, 30, 0, 0), "abc");
+    assert_string_equal(plan(r, 4, 5, 0, 3), "abc"); /* three places, although one has the bytes */
+    r[1].pinned = true;
+    assert_string_equal(plan(r, 4, 30, 0, 0), "");
+}
+
+static void a_large_one_makes_small_ones_needless(void **s)
+{
+    struct sup_resident r[3] = {idle_one(), idle_one(), idle_one()};
+
+    (void)s;
+    r[0].load_ms = 1; /* goes first, and is not enough; then only the large one is */
+    r[1].load_ms = 100000;
+    r[1].bytes[0] = 50;
+    r[2].bytes[0] = 1;
+    assert_string_equal(plan(r, 3, 45, 0, 0), "b");
+}
+
+static void tiers_are_apart(void **s)
+{
+    struct sup_resident r[3] = {idle_one(), idle_one(), idle_one()};
+
+    (void)s;
+    r[1].bytes[SUP_TIER_DEVICE] = 7;
+    assert_string_equal(plan(r, 3, 0, 7, 0), "b"); /* the others have nothing of it */
+    assert_string_equal(plan(r, 3, 0, 8, 0), "");
+    r[2].bytes[SUP_TIER_DEVICE] = 1;
+    assert_string_equal(plan(r, 3, 0, 8, 0), "bc");
+}
+
+static void keep_alive_is_the_servers_the_requests_or_for_ever(void **s)
+{
+    (void)s;
+    assert_true(sup_keep_ms(false, UINT64_MAX, 300) == 300000);
+    assert_true(sup_keep_ms(false, UINT64_MAX, 0) == UINT64_MAX);
+    assert_true(sup_keep_ms(false, 0, 300) == 0);
+    assert_true(sup_keep_ms(false, 5000, 0) == 5000);
+    assert_true(sup_keep_ms(true, 0, 1) == UINT64_MAX);
 }
 
 static void the_poison_rule(void **s)
@@ -170,62 +290,101 @@ static void only_the_guilty_is_convicted(void **s)
         }
 }
 
+static struct sup_claim claim(uint64_t weights, uint64_t kv, uint64_t work, uint64_t device)
+{
+    return (struct sup_claim){{{weights, kv, work}, {device, 0, 0}}};
+}
+
+static enum rc reserve(struct sup_ledger *l, struct sup_claim c)
+{
+    return sup_ledger_reserve(l, &c);
+}
+
 static void the_ledger_gives_all_or_nothing_and_takes_back_what_it_gave(void **s)
 {
-    struct sup_ledger l = {.limit = 100};
-    struct sup_claim a = {40, 10, 10}, b = {30, 10, 0}, c = {1, 0, 0}, never = {50, 50, 1};
-    struct sup_claim wrap = {UINT64_MAX, 2, 0};
+    struct sup_ledger l = {.limit = {100, 10}};
+    struct sup_claim a = claim(40, 10, 10, 0), b = claim(30, 10, 0, 10);
+    struct sup_claim more = claim(90, 0, 10, 10), too_much = claim(90, 1, 10, 0);
+    struct sup_claim little = claim(1, 0, 0, 0), forged = claim(5, 0, 0, 0);
+    enum sup_tier tight = SUP_TIER_HOST;
 
     (void)s;
     assert_int_equal(sup_ledger_reserve(&l, &a), RC_OK);
     assert_int_equal(sup_ledger_reserve(&l, &b), RC_OK);
-    assert_int_equal(sup_ledger_used(&l), 100);
-    assert_int_equal(sup_ledger_reserve(&l, &c), RC_BUSY);
-    assert_int_equal(sup_ledger_reserve(&l, &never), RC_LIMIT);
-    assert_int_equal(sup_ledger_reserve(&l, &wrap), RC_LIMIT);
-    assert_int_equal(sup_ledger_used(&l), 100);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 100);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_DEVICE), 10);
+    assert_int_equal(reserve(&l, claim(1, 0, 0, 0)), RC_BUSY);
+    assert_int_equal(reserve(&l, claim(0, 0, 0, 1)), RC_BUSY);
+    assert_int_equal(reserve(&l, claim(50, 50, 1, 0)), RC_LIMIT);
+    assert_int_equal(reserve(&l, claim(UINT64_MAX, 2, 0, 0)), RC_LIMIT);
+    assert_int_equal(sup_ledger_ask(&l, &(struct sup_claim){{{1, 0, 0}, {11, 0, 0}}}, &tight),
+                     RC_LIMIT); /* never beats not now, whichever tier comes first */
+    assert_int_equal(tight, SUP_TIER_DEVICE);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 100);
     assert_true(sup_ledger_release(&l, &a));
-    assert_int_equal(sup_ledger_used(&l), 40);
+    assert_true(sup_claim_is_zero(&a));
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 40);
     assert_true(sup_ledger_release(&l, &a)); /* zeroed: a second time gives nothing */
-    assert_int_equal(sup_ledger_used(&l), 40);
-    assert_int_equal(sup_ledger_change(&l, &b, &(struct sup_claim){90, 0, 10}), RC_OK);
-    assert_int_equal(sup_ledger_used(&l), 100);
-    assert_int_equal(sup_ledger_change(&l, &b, &(struct sup_claim){90, 1, 10}), RC_LIMIT);
-    assert_int_equal(b.weights, 90);
-    assert_int_equal(sup_ledger_change(&l, &b, &(struct sup_claim){1, 0, 0}), RC_OK);
-    assert_int_equal(sup_ledger_used(&l), 1);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 40);
+    assert_int_equal(sup_ledger_change(&l, &b, &more, NULL), RC_OK);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 100);
+    assert_int_equal(sup_ledger_change(&l, &b, &too_much, &tight), RC_LIMIT);
+    assert_int_equal(tight, SUP_TIER_HOST);
+    assert_int_equal(b.tier[SUP_TIER_HOST].weights, 90);
+    assert_int_equal(sup_ledger_change(&l, &b, &little, NULL), RC_OK);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_HOST), 1);
+    assert_int_equal(sup_ledger_used(&l, SUP_TIER_DEVICE), 0);
     assert_true(sup_ledger_release(&l, &b));
-    assert_int_equal(sup_ledger_used(&l), 0);
-    struct sup_claim forged = {5, 0, 0};
+    assert_true(sup_claim_is_zero(&l.used));
     assert_false(sup_ledger_release(&l, &forged)); /* said, and never negative */
-    assert_int_equal(sup_ledger_used(&l), 0);
+    assert_true(sup_claim_is_zero(&l.used));
+}
+
+static void a_limit_may_become_known_late(void **s)
+{
+    struct sup_ledger l = {.limit = {100, UINT64_MAX}};
+    struct sup_claim a = claim(0, 0, 0, 1000);
+
+    (void)s;
+    assert_int_equal(reserve(&l, claim(0, 0, 0, UINT64_MAX)), RC_LIMIT); /* no number of bytes */
+    assert_int_equal(sup_ledger_reserve(&l, &a), RC_OK);
+    sup_ledger_limit(&l, SUP_TIER_DEVICE, 800); /* what stands, stands */
+    assert_int_equal(l.limit[SUP_TIER_DEVICE], 1000);
+    assert_int_equal(reserve(&l, claim(0, 0, 0, 1)), RC_BUSY);
+    assert_true(sup_ledger_release(&l, &a));
+    assert_string_equal(sup_tier_name(SUP_TIER_HOST), "host");
+    assert_string_equal(sup_tier_name(SUP_TIER_DEVICE), "device");
+    assert_string_equal(sup_tier_name(SUP_TIERS), "unknown");
 }
 
 static void random_claims_never_break_the_sum(void **s)
 {
-    struct sup_ledger l = {.limit = 1000};
-    struct sup_claim held[16] = {{0}};
+    struct sup_ledger l = {.limit = {1000, 500}};
+    struct sup_claim held[16] = {0};
     unsigned seed = 12345, n_busy = 0;
 
     (void)s;
     for (int i = 0; i < 100000; i++) {
         struct sup_claim *c = &held[(seed = seed * 1103515245 + 12345) >> 16 & 15];
-        uint64_t sum = 0;
+        uint64_t sum[SUP_TIERS] = {0};
 
-        if (sup_claim_bytes(c)) {
+        if (!sup_claim_is_zero(c)) {
             assert_true(sup_ledger_release(&l, c));
         } else {
-            struct sup_claim want = {seed >> 3 & 127, seed >> 9 & 63, seed >> 12 & 63};
+            struct sup_claim want =
+                claim(seed >> 3 & 127, seed >> 9 & 63, seed >> 12 & 63, seed >> 5 & 127);
 
             if (sup_ledger_reserve(&l, &want) == RC_OK)
                 *c = want;
             else
                 n_busy++;
         }
-        for (int k = 0; k < 16; k++)
-            sum += sup_claim_bytes(&held[k]);
-        assert_int_equal(sum, sup_ledger_used(&l));
-        assert_true(sum <= l.limit);
+        for (int t = 0; t < SUP_TIERS; t++) {
+            for (int k = 0; k < 16; k++)
+                sum[t] += sup_claim_bytes(&held[k], (enum sup_tier)t);
+            assert_int_equal(sum[t], sup_ledger_used(&l, (enum sup_tier)t));
+            assert_true(sum[t] <= l.limit[t]);
+        }
     }
     assert_true(n_busy > 100);
 }
@@ -289,12 +448,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_these_edges_are_legal),
         cmocka_unit_test(back_off_doubles_to_thirty_seconds),
+        cmocka_unit_test(a_life_that_was_of_use_forgives_the_deaths_before),
         cmocka_unit_test(every_code_is_permanent_or_passes),
-        cmocka_unit_test(the_longest_idle_goes_and_never_a_busy_one),
+        cmocka_unit_test(who_may_be_evicted),
+        cmocka_unit_test(those_go_whose_loss_costs_least),
+        cmocka_unit_test(a_large_one_makes_small_ones_needless),
+        cmocka_unit_test(tiers_are_apart),
+        cmocka_unit_test(keep_alive_is_the_servers_the_requests_or_for_ever),
         cmocka_unit_test(the_poison_rule),
         cmocka_unit_test(suspects_go_one_at_a_time_and_before_others),
         cmocka_unit_test(only_the_guilty_is_convicted),
         cmocka_unit_test(the_ledger_gives_all_or_nothing_and_takes_back_what_it_gave),
+        cmocka_unit_test(a_limit_may_become_known_late),
         cmocka_unit_test(random_claims_never_break_the_sum),
         cmocka_unit_test(the_machine_has_a_limit),
         cmocka_unit_test(windows_keep_a_worker_fed_and_no_more),

@@ -104,7 +104,11 @@ static void make_tree(void)
     MUST(symlink("org/two.gguf", tmp_path("inside.gguf")) == 0);
     MUST(symlink("/etc/passwd", tmp_path("outside.gguf")) == 0);
     MUST(symlink("/etc", tmp_path("etc")) == 0);
-    MUST(symlink("org", tmp_path("loop")) == 0);
+    MUST(symlink("org", tmp_path("loop")) == 0); /* no model: what is in it has one name */
+    MUST(symlink("../org/sharded", tmp_path("org/latest")) == 0);
+    MUST(symlink("..", tmp_path("org/up")) == 0);
+    MUST(symlink("/etc", tmp_path("org/out")) == 0);
+    MUST(symlink(tmp_path("bert"), tmp_path("absolute")) == 0); /* leads out, wherever it ends */
     MUST(mkfifo(tmp_path("fifo.gguf"), 0600) == 0);
     /* deeper than is looked at */
     char deep[200] = "d";
@@ -123,9 +127,9 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
         const char *id;
         bool is_dir;
         uint64_t bytes;
-    } want[] = {{"bert", true, 5},          {"drafted", true, 7},       {"inside.gguf", false, 3},
-                {"one.gguf", false, 1},     {"org/assistant", true, 2}, {"org/sharded", true, 0},
-                {"org/two.gguf", false, 3}, {"torch", true, 6}};
+    } want[] = {{"bert", true, 5},        {"drafted", true, 7},       {"inside.gguf", false, 3},
+                {"one.gguf", false, 1},   {"org/assistant", true, 2}, {"org/latest", true, 0},
+                {"org/sharded", true, 0}, {"org/two.gguf", false, 3}, {"torch", true, 6}};
     struct sup_scan sc = {0};
     struct rc_err err = RC_ERR_INIT;
 
@@ -156,9 +160,10 @@ static void the_scan_lists_what_is_a_model_and_nothing_else(void **s)
 static void what_is_no_model_is_not_opened(void **s)
 {
     static const char *const ids[] = {
-        "outside.gguf",     "etc",       "etc/passwd",  "noweights",   "note.txt",
-        "mmproj-one.gguf",  "fifo.gguf", "dir.gguf",    "absent",      "org",
-        "loop/../one.gguf", "../x.gguf", "/etc/passwd", ".hidden.gguf"};
+        "outside.gguf", "absolute",    "org/out",  "org/up",           "etc",
+        "etc/passwd",   "noweights",   "note.txt", "mmproj-one.gguf",  "fifo.gguf",
+        "dir.gguf",     "absent",      "org",      "loop/../one.gguf", "../x.gguf",
+        "/etc/passwd",  ".hidden.gguf"};
     struct sup_scan_model facts;
     struct rc_err err = RC_ERR_INIT;
 

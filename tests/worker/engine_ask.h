@@ -122,7 +122,7 @@ static inline void on_vectors(struct answer *a, const Ipc__Vectors *v)
     assert_int_equal(v->data.len, v->n * v->dim * sizeof(float));
     memcpy(a->vec, v->data.data, v->data.len);
     for (size_t i = 0; i < v->n_errors; i++) {
-        snprintf(a->stage[a->n_bad], sizeof(a->stage[0]), "%s", v->errors[i]->stage);
+        snprintf(a->stage[a->n_bad], sizeof(a->stage[0]), "%s", v->errors[i]->error->stage);
         a->bad[a->n_bad++] = v->errors[i]->index;
     }
     snprintf(a->identity, sizeof(a->identity), "%s", v->model_identity);

@@ -39,8 +39,9 @@ struct mdl {
     int32_t cache[BE_KV_CLASSES][FAKE_PAGES][FAKE_PAGE];
     float logits[64 * FAKE_VOCAB];
     uint32_t max_seqs, batch_tokens, max_out;
-    struct mdl *target;  /* of a drafter */
-    uint32_t wrong_of_8; /* a drafter: guesses that are wrong, of eight */
+    uint32_t encode_rows; /* 0 = batch_tokens */
+    struct mdl *target;   /* of a drafter */
+    uint32_t wrong_of_8;  /* a drafter: guesses that are wrong, of eight */
     uint32_t n_draft_calls, n_row_wrong;
     const int32_t *script; /* by position: the next token; NULL = by hash */
     int32_t bad_after;     /* token after which logits are NaN; -1 = never */
@@ -434,7 +435,7 @@ enum rc mdl_encode(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uin
     m->n_encodes++;
     if (off[n_seqs] > m->most_encode_rows)
         m->most_encode_rows = off[n_seqs];
-    if (m->fail_pass || off[n_seqs] > m->batch_tokens || n_seqs > 16)
+    if (m->fail_pass || off[n_seqs] > mdl_encode_rows(m) || n_seqs > 16)
         return rc_fail(err, RC_INTERNAL, "encode of %u rows", off[n_seqs]);
     for (uint32_t s = 0; s < n_seqs; s++)
         if (m->info.can_rerank)
@@ -653,9 +654,11 @@ enum rc mdl_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
     return rc;
 }
 
-uint32_t mdl_extract_rows(const struct mdl *m)
+uint32_t mdl_encode_rows(const struct mdl *m)
 {
-    return m->batch_tokens;
+    uint32_t rows = m->encode_rows > m->batch_tokens ? m->encode_rows : m->batch_tokens;
+
+    return rows > m->info.max_input_tokens ? rows : m->info.max_input_tokens;
 }
 
 uint32_t mdl_encode_max_seqs(const struct mdl *m)

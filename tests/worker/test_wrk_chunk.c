@@ -320,6 +320,44 @@ static void a_long_text_is_linear(void **state)
     free(text);
 }
 
+static bool at_the_last(void *user)
+{
+    return --*(uint32_t *)user == 0;
+}
+
+/* Asked all the way: while places are found, while the text is read, while it is cut. */
+static void cutting_can_be_stopped_anywhere(void **state)
+{
+    enum { N = 300000 };
+    char *text = malloc(N);
+    uint32_t *o = malloc(2 * N * sizeof(*o)), left = 0, n_asked;
+    const struct mdl_tok_stop stop = {at_the_last, &left};
+    struct wrk_chunk_ask a = {.target = 1, .most = N, .stop = &stop};
+    struct wrk_chunks c = {0};
+
+    (void)state;
+    memset(text, 'a', N);
+    for (uint32_t i = 0; i < N; i++) {
+        o[2 * i] = i;
+        o[2 * i + 1] = i + 1;
+    }
+    assert_int_equal(wrk_chunk(&c, text, N, o, N, &a, NULL), RC_OK);
+    n_asked = 0u - left;
+    assert_in_range(n_asked, 12, 100);
+    free(c.piece);
+    for (uint32_t k = 1; k <= n_asked; k++) {
+        struct rc_err err = RC_ERR_INIT;
+
+        left = k;
+        c = (struct wrk_chunks){.n = 77};
+        assert_int_equal(wrk_chunk(&c, text, N, o, N, &a, &err), RC_CANCELLED);
+        assert_int_equal(left, 0); /* and at once */
+        assert_int_equal(c.n, 77);
+    }
+    free(o);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +366,7 @@ int main(void)
         cmocka_unit_test(any_text_is_covered_by_pieces_no_longer_than_asked),
         cmocka_unit_test(overlaps_are_as_asked),
         cmocka_unit_test(a_long_text_is_linear),
+        cmocka_unit_test(cutting_can_be_stopped_anywhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

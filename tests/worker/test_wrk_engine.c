@@ -192,14 +192,14 @@ static void deadlines_hold_in_the_queue_and_while_running(void **state)
                ok = {.prompt = "z", .max_tokens = 5, .logprobs = true};
 
     (void)state;
-    run_long.deadline_us = wrk_now_us() + 20000;
+    run_long.deadline_us = wrk_now_us() + 300000; /* begins well before, ends long after */
     generate(&r, 1, &run_long);
     generate(&r, 2, &late);
     generate(&r, 3, &ok);
     step(&r);
     assert_int_equal(r.a[2].rc, RC_DEADLINE);
     assert_non_null(strstr(r.a[2].err.msg, "while it was queued"));
-    usleep(30000);
+    usleep(310000);
     run(&r);
     assert_int_equal(r.a[1].rc, RC_DEADLINE);
     assert_non_null(strstr(r.a[1].err.msg, "generating"));

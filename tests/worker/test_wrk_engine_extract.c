@@ -108,6 +108,8 @@ struct ask {
     bool per_item, byte_offsets, flat, record;
     uint64_t deadline_us;
     const char *identity;
+    const uint32_t *item_of;
+    const char *pattern; /* of a record's first field, 16 times */
 };
 
 static void extract(struct rig *r, uint64_t task, const struct ask *a)
@@ -119,6 +121,7 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
     Ipc__ExtractField label[2], mood[2], *labels[2], *list[2];
     Ipc__ExtractClasses k = IPC__EXTRACT_CLASSES__INIT, *classes = &k;
     Ipc__ExtractRecord rec = IPC__EXTRACT_RECORD__INIT, *recs = &rec;
+    Ipc__ExtractPattern pattern = IPC__EXTRACT_PATTERN__INIT, *patterns[16];
     ProtobufCBinaryData in[4], choices[2];
 
     for (int i = 0; i < 2; i++) {
@@ -139,6 +142,13 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
         rec.n_fields = 2;
         label[1].choices = choices;
         label[1].n_choices = 2;
+        if (a->pattern != NULL) {
+            pattern.regex = bytes(a->pattern);
+            for (int i = 0; i < 16; i++)
+                patterns[i] = &pattern;
+            label[0].patterns = patterns;
+            label[0].n_patterns = 16;
+        }
         s.records = &recs;
         s.n_records = 1;
     } else {
@@ -157,6 +167,10 @@ static void extract(struct rig *r, uint64_t task, const struct ask *a)
     m.byte_offsets = a->byte_offsets;
     m.flat = a->flat;
     m.deadline_us = a->deadline_us;
+    if (a->item_of != NULL) {
+        m.item_of = (uint32_t *)(uintptr_t)a->item_of;
+        m.n_item_of = m.n_inputs;
+    }
     if (a->identity != NULL)
         m.model_identity = (char *)(uintptr_t)a->identity;
     f.task = task;
@@ -299,6 +313,16 @@ static void item_errors_stay_with_their_item(void **state)
     assert_int_equal(x->errors[0]->error->code, RC_TOO_LARGE);
     assert_int_equal(r->err[3].code, RC_INTERNAL);
     assert_true(r->err[3].item == 1 || r->err[3].item == 2);
+    assert_string_equal(r->err[3].stage, "text_inference");
+    a = (struct ask){.text = {"Paul", over}, .item_of = (const uint32_t[]){7, 9}};
+    extract(r, 4, &a);
+    a.per_item = true; /* items of an answer are its own */
+    extract(r, 5, &a);
+    run(r);
+    assert_int_equal(r->err[4].code, RC_TOO_LARGE);
+    assert_int_equal(r->err[4].item, 9);
+    assert_int_equal(r->got[5]->errors[0]->index, 1);
+    assert_string_equal(r->got[5]->errors[0]->error->stage, "text_inference");
     rig_free(r);
 }
 
@@ -321,6 +345,72 @@ static void a_cancelled_task_ends_its_pass_and_no_other(void **state)
     extract(r, 3, &a);
     run(r);
     assert_int_equal(r->err[3].code, RC_DEADLINE);
+    rig_free(r);
+}
+
+/* The model has long ended when validators still look at what it found. */
+static void a_cancel_is_heard_between_validators(void **state)
+{
+    struct rig *r = rig_new(8192);
+    /* fails after some thousand steps on each word, which no pattern refuses */
+    struct ask slow = {.text = {NULL}, .record = true, .pattern = "(?!(?:p|pp)+x)p+"},
+               other = {.text = {"Paul saw Cairo"}};
+    char text[8000] = "";
+    uint64_t begin;
+
+    (void)state;
+    for (int i = 0; i < 300; i++)
+        strcat(text, "pppppppppppppppp ");
+    slow.text[0] = text;
+    extract(r, 1, &slow);
+    begin = wrk_now_us();
+    run(r);
+    assert_int_equal(r->got[1]->items[0]->records[0]->values[0]->n_spans, 300);
+    if (wrk_now_us() - begin < 60000) { /* between two looks are 20 ms */
+        print_message("the patterns took no 60 ms here\n");
+        rig_free(r);
+        skip();
+    }
+    extract(r, 2, &slow);
+    extract(r, 3, &other);
+    r->cancel = 2;
+    run(r);
+    assert_int_equal(r->err[2].code, RC_CANCELLED);
+    expect_entity(r->got[3]->items[0], 0, 0, "Paul", 0, 4);
+    rig_free(r);
+}
+
+/* Every word is a person and a city: windows that wait for the last one of their text hold it all.
+ */
+static void what_windows_hold_is_bounded(void **state)
+{
+    enum { WORDS = 560000 };
+    struct rig *r = rig_new(8192);
+    struct ask a = {.text = {NULL, "Paul saw Cairo."}, .threshold = 0.01f, .per_item = true};
+    char *text = malloc(2 * WORDS + 1);
+    const Ipc__Extracted *x;
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < WORDS; i++)
+        memcpy(text + 2 * i, "x ", 3);
+    a.text[0] = text;
+    extract(r, 1, &a);
+    run(r);
+    x = r->got[1];
+    assert_non_null(x);
+    assert_int_equal(x->n_errors, 1); /* what the text held is given back: the other is answered */
+    assert_int_equal(x->errors[0]->index, 0);
+    assert_int_equal(x->errors[0]->error->code, RC_TOO_LARGE);
+    assert_string_equal(x->errors[0]->error->what, "threshold");
+    assert_int_equal(x->errors[0]->error->limit, IPC_EXTRACT_SPANS);
+    assert_int_equal(x->items[1]->n_entities, 8);
+    a.per_item = false;
+    extract(r, 2, &a);
+    run(r);
+    assert_int_equal(r->err[2].code, RC_TOO_LARGE);
+    assert_int_equal(r->err[2].item, 0);
+    free(text);
     rig_free(r);
 }
 
@@ -376,6 +466,8 @@ int main(void)
         cmocka_unit_test(a_long_text_is_read_in_windows),
         cmocka_unit_test(item_errors_stay_with_their_item),
         cmocka_unit_test(a_cancelled_task_ends_its_pass_and_no_other),
+        cmocka_unit_test(a_cancel_is_heard_between_validators),
+        cmocka_unit_test(what_windows_hold_is_bounded),
         cmocka_unit_test(changed_files_spoil_the_pass),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

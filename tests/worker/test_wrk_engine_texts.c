@@ -124,6 +124,31 @@ static void item_errors_stay_with_their_item(void **state)
     rig_free(&r);
 }
 
+static void a_pass_takes_as_many_rows_as_the_model_has_room_for(void **state)
+{
+    static const struct {
+        uint32_t encode_rows, n_passes, most;
+    } rows[] = {{0, 8, 16}, {64, 2, 64}, {200, 1, 128}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct mdl *m = fake_new(16, 2, 8);
+        struct embed q = {0};
+        struct rig r;
+
+        m->encode_rows = rows[i].encode_rows;
+        r = rig_new(m, 8);
+        for (int k = 0; k < 16; k++)
+            q.text[k] = "8 tokens";
+        embed(&r, 1, &q);
+        run(&r);
+        assert_int_equal(r.a[1].rc, RC_OK);
+        assert_int_equal(r.m->n_encodes, rows[i].n_passes);
+        assert_int_equal(r.m->most_encode_rows, rows[i].most);
+        rig_free(&r);
+    }
+}
+
 static void cut_vectors_have_length_one(void **state)
 {
     struct rig r = rig_new(fake_new(64, 2, 64), 8);
@@ -436,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_come_back_in_request_order),
         cmocka_unit_test(item_errors_stay_with_their_item),
+        cmocka_unit_test(a_pass_takes_as_many_rows_as_the_model_has_room_for),
         cmocka_unit_test(cut_vectors_have_length_one),
         cmocka_unit_test(requests_out_of_range_are_refused_by_name),
         cmocka_unit_test(a_piece_without_a_vector_fails_its_request_alone),

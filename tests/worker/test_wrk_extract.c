@@ -212,7 +212,8 @@ static void validators_accept_as_pythons_do(void **state)
         q.case_sensitive = cases[i].sensitive;
         assert_int_equal(wrk_patterns_new(&p, &list, 1, NULL), RC_OK);
         assert_int_equal(
-            wrk_patterns_accept(p, cases[i].text, strlen(cases[i].text), &accepts, NULL), RC_OK);
+            wrk_patterns_accept(p, cases[i].text, strlen(cases[i].text), NULL, &accepts, NULL),
+            RC_OK);
         if (accepts != cases[i].accepts)
             fail_msg("/%s/ on '%s': %d", cases[i].regex, cases[i].text, accepts);
         wrk_patterns_free(&p);
@@ -230,7 +231,7 @@ static void a_hostile_pattern_is_bounded(void **state)
     q.regex = bytes("(a|a)+[bd]");
     assert_int_equal(wrk_patterns_new(&p, &list, 1, &err), RC_OK);
     assert_int_equal(
-        wrk_patterns_accept(p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", 37, &accepts, &err),
+        wrk_patterns_accept(p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", 37, NULL, &accepts, &err),
         RC_TOO_LARGE);
     assert_string_equal(err.what, "validators");
     wrk_patterns_free(&p);
@@ -239,6 +240,37 @@ static void a_hostile_pattern_is_bounded(void **state)
     assert_null(p);
     q.regex = bytes("\\C");
     assert_int_equal(wrk_patterns_new(&p, &list, 1, &err), RC_INVALID);
+}
+
+static bool at_the_last(void *user)
+{
+    return --*(uint32_t *)user == 0;
+}
+
+static void a_cancel_is_heard_between_patterns(void **state)
+{
+    Ipc__ExtractPattern q[3], *list[3];
+    struct wrk_patterns *p = NULL;
+    uint32_t left = 0;
+    const struct mdl_tok_stop stop = {at_the_last, &left};
+    bool accepts;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ipc__extract_pattern__init(&q[i]);
+        q[i].regex = bytes("a+");
+        list[i] = &q[i];
+    }
+    assert_int_equal(wrk_patterns_new(&p, list, 3, NULL), RC_OK);
+    assert_int_equal(wrk_patterns_accept(p, "aa", 2, &stop, &accepts, NULL), RC_OK);
+    assert_true(accepts);
+    assert_int_equal(left, (uint32_t)-3);
+    for (uint32_t k = 1; k <= 3; k++) {
+        left = k;
+        assert_int_equal(wrk_patterns_accept(p, "aa", 2, &stop, &accepts, NULL), RC_CANCELLED);
+        assert_int_equal(left, 0);
+    }
+    wrk_patterns_free(&p);
 }
 
 /* ---------------------------------------------------------------------- schemas */
@@ -406,6 +438,7 @@ int main(void)
         cmocka_unit_test(lower_case_is_pythons),
         cmocka_unit_test(validators_accept_as_pythons_do),
         cmocka_unit_test(a_hostile_pattern_is_bounded),
+        cmocka_unit_test(a_cancel_is_heard_between_patterns),
         cmocka_unit_test(schemas_are_refused_by_name),
         cmocka_unit_test(eight_thousand_labels_are_the_most),
         cmocka_unit_test(windows_overlap_and_reach_the_end),

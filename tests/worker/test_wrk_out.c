@@ -119,7 +119,7 @@ static const struct kase {
      "\xef\xbf\xbd", "", 1, 1, 11, false},
 };
 
-static void hear(const struct kase *k, bool stream, bool logprobs, struct heard *h)
+static void hear(const struct kase *k, bool stream, bool logprobs, bool ids, struct heard *h)
 {
     struct mdl *m = fake_new(64, 1, 8);
     struct wrk_stops stops = {0};
@@ -132,7 +132,7 @@ static void hear(const struct kase *k, bool stream, bool logprobs, struct heard 
                         .task = 1,
                         .stream = stream,
                         .logprobs = logprobs,
-                        .ids_wanted = true};
+                        .ids_wanted = ids};
     struct wrk_chan chan;
     uint32_t n = 0;
     int fds[2];
@@ -156,7 +156,7 @@ static void hear(const struct kase *k, bool stream, bool logprobs, struct heard 
     if (!o.stopped)
         assert_int_equal(wrk_out_send(&o, &scratch, &chan, k->end, NULL), RC_OK);
     read_all(fds[1], h);
-    assert_int_equal(h->n_tokens, n);
+    assert_int_equal(h->n_tokens, ids ? n : 0);
     assert_true(h->n_deltas <= n + 8); /* as the front counts */
     wrk_out_deinit(&o);
     wrk_chan_deinit(&chan);
@@ -170,12 +170,12 @@ static void streamed_and_gathered_are_alike(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        for (int how = 0; how < 4; how++) {
+        for (int how = 0; how < 8; how++) {
             const struct kase *k = &cases[i];
             const char *calls = how & 1 && k->streamed != NULL ? k->streamed : k->calls;
             struct heard h;
 
-            hear(k, how & 1, how & 2, &h);
+            hear(k, how & 1, how & 2, how & 4, &h);
             if (strcmp(h.text, k->text) != 0 || strcmp(h.think, k->think) != 0 ||
                 strcmp(h.calls, calls) != 0)
                 fail_msg("%s (%d): text '%s' thought '%s' calls '%s'", k->name, how, h.text,
@@ -195,11 +195,28 @@ static void a_call_is_told_as_it_comes(void **state)
     struct heard h;
 
     (void)state;
-    hear(&k, true, false, &h);
+    hear(&k, true, false, true, &h);
     assert_string_equal(h.calls, "#0 f{\"a\":\"abcdefgh\",\"b\":[1,22]};");
     assert_int_equal(h.n_parts, 20); /* all but the head, digits and the brace that ends it */
-    hear(&k, false, false, &h);
+    hear(&k, false, false, true, &h);
     assert_int_equal(h.n_parts, 1);
+}
+
+/* What is not streamed is sent when it is whole, whatever lists were asked for: until then a
+ * crash of the worker can be hidden from the client. */
+static void what_is_not_streamed_comes_whole(void **state)
+{
+    static const struct kase k = {"text", "abcdefghijklmnopqrstuvwxyz", .end = 2};
+    struct heard h;
+
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        hear(&k, false, how & 1, how & 2, &h);
+        assert_string_equal(h.text, k.said);
+        assert_int_equal(h.n_deltas, 1);
+        hear(&k, true, how & 1, how & 2, &h);
+        assert_true(h.n_deltas > 20);
+    }
 }
 
 int main(void)
@@ -207,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streamed_and_gathered_are_alike),
         cmocka_unit_test(a_call_is_told_as_it_comes),
+        cmocka_unit_test(what_is_not_streamed_comes_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@ struct wrk_ext_window {
     uint32_t item; /* of the task */
     struct wrk_view view;
     struct wrk_finds finds;
+    uint64_t n_spans; /* of finds, once the window is done */
     bool done;
     bool alone; /* a pass with it failed: it is run by itself, to see whether it was this */
     struct rc_err failed; /* code OK = not: what reading its scores came to */
@@ -36,8 +37,7 @@ struct wrk_extract {
     struct wrk_ext_window **window;
     uint32_t n_windows, cap_windows, next; /* next: first not yet run */
     uint64_t n_tokens;
-    uint64_t n_spans;
-    bool again; /* its last pass was ended by another task's end: it goes first */
+    uint64_t n_spans, n_held; /* of inputs that are done; of the other inputs' windows */
     /* the input being read */
     struct wrk_words words;
     uint32_t n_cut; /* of its windows */
@@ -46,16 +46,12 @@ struct wrk_extract {
     uint32_t n_bad, cap_bad;
 };
 
-struct wrk_ext_pick {
-    struct wrk_task *task;
-    struct wrk_ext_window *window;
-};
-
 /* --- wrk_ext_task.c */
 const struct wrk_schema *wrk_ext_schema(const struct wrk_extract *x, uint32_t item);
 /* A failure of one input: the task's, unless it asked for item errors. */
 enum rc wrk_ext_item_failed(struct wrk_extract *x, uint32_t item, struct rc_err *why);
-/* A window is done: merges an input whose last one it was. Errors: the input's. */
+/* A window is done: merges an input whose last one it was. Errors: the input's; RC_TOO_LARGE when
+ * all that was found for the request is more than an answer may hold. */
 enum rc wrk_ext_window_done(struct wrk_extract *x, struct wrk_ext_window *w, struct rc_err *why);
 
 /* --- wrk_ext_send.c */

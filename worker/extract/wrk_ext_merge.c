@@ -53,91 +53,7 @@ static void move_all(struct wrk_finds *f, const struct wrk_view *v, const struct
         move(&f->value[i].span, v, d);
 }
 
-/* ----------------------------------------------------------- spans that overlap */
-
-/* Spans kept so far, none overlapping another, by their start. */
-struct kept {
-    struct range {
-        uint32_t start, end;
-    } * r;
-    size_t n;
-};
-
-/* Keeps the span if it overlaps none; k has room. */
-static bool keep(struct kept *k, const struct wrk_span *s)
-{
-    size_t lo = 0, hi = k->n;
-
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-
-        if (k->r[mid].start < s->start)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if ((lo < k->n && k->r[lo].start < s->end) || (lo > 0 && k->r[lo - 1].end > s->start))
-        return false;
-    memmove(k->r + lo + 1, k->r + lo, (k->n - lo) * sizeof(*k->r));
-    k->r[lo] = (struct range){s->start, s->end};
-    k->n++;
-    return true;
-}
-
-struct ranked {
-    struct wrk_entity e;
-    size_t at; /* where it stood */
-    bool out;
-};
-
-static int surest(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-
-    if (x->e.span.score != y->e.span.score)
-        return x->e.span.score > y->e.span.score ? -1 : 1;
-    if (x->e.span.start != y->e.span.start)
-        return x->e.span.start < y->e.span.start ? -1 : 1;
-    if (x->e.span.end != y->e.span.end)
-        return x->e.span.end < y->e.span.end ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* Of entities [0, n), those that overlap no better one, where they stood. Gives their number. */
-static enum rc thin(struct wrk_entity *e, size_t n, size_t *out_n, struct rc_err *err)
-{
-    struct ranked *r = malloc((n + 1) * sizeof(*r));
-    struct kept k = {.r = malloc((n + 1) * sizeof(*k.r))};
-    size_t left = 0;
-
-    if (r == NULL || k.r == NULL) {
-        free(r);
-        free(k.r);
-        return rc_fail(err, RC_NOMEM, "no memory for %zu entities", n);
-    }
-    for (size_t i = 0; i < n; i++)
-        r[i] = (struct ranked){e[i], i, false};
-    if (n > 1)
-        qsort(r, n, sizeof(*r), surest);
-    for (size_t i = 0; i < n; i++)
-        r[i].out = !keep(&k, &r[i].e.span);
-    if (n > 1)
-        qsort(r, n, sizeof(*r), by_place);
-    for (size_t i = 0; i < n; i++)
-        if (!r[i].out)
-            e[left++] = r[i].e;
-    free(r);
-    free(k.r);
-    *out_n = left;
-    return RC_OK;
-}
+/* ------------------------------------------------------------------- entities */
 
 static int in_text(const void *a, const void *b)
 {
@@ -169,7 +85,7 @@ static enum rc join_entities(struct wrk_finds *f, const struct wrk_schema *s, st
 
         while (to < f->n_entities && f->entity[to].label == label)
             to++;
-        if ((rc = thin(f->entity + from, to - from, &n, err)) != RC_OK)
+        if ((rc = wrk_entities_thin(f->entity + from, to - from, &n, err)) != RC_OK)
             return rc;
         if (s->s->entities[label]->single)
             n = 1;
@@ -221,11 +137,50 @@ static float score_of_record(const struct wrk_finds *f, const struct wrk_record 
     return most;
 }
 
+/* Where things of an answer stand, by what makes two of them equal. */
+struct places {
+    uint32_t *slot; /* index + 1; 0 = free. More slots than things */
+    size_t mask;
+};
+
+static enum rc places_init(struct places *p, size_t n, struct rc_err *err)
+{
+    size_t size = 16;
+
+    while (size < 2 * n)
+        size *= 2;
+    p->mask = size - 1;
+    if ((p->slot = calloc(size, sizeof(*p->slot))) == NULL)
+        return rc_fail(err, RC_NOMEM, "no memory for places of %zu things", n);
+    return RC_OK;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+static uint64_t mix_span(uint64_t h, const struct wrk_span *s)
+{
+    return s->placed ? mix(mix(h, s->start), s->end) : mix(h, s->choice);
+}
+
+static uint64_t hash_record(const struct wrk_finds *f, const struct wrk_record *a)
+{
+    uint64_t h = mix(a->record, a->n);
+
+    for (uint32_t i = 0; i < a->n; i++)
+        h = mix_span(mix(h, f->value[a->from + i].field), &f->value[a->from + i].span);
+    return h;
+}
+
 /* What one window found of relation, record or task number `id`, which are in order there: *at is
- * the first not yet joined. Out has those of `id` from `from` on. */
+ * the first not yet joined. Out has classes of task `id` from `from` on. */
 struct joint {
     struct wrk_finds *out;
     const struct wrk_finds *in;
+    struct places *places; /* of out's relations, or of its records */
     uint32_t id;
     size_t from, *at;
 };
@@ -233,48 +188,63 @@ struct joint {
 static enum rc join_relations(const struct joint *j, struct rc_err *err)
 {
     struct wrk_finds *out = j->out;
+    struct places *p = j->places;
     enum rc rc = RC_OK;
 
     for (; rc == RC_OK && *j->at < j->in->n_relations; ++*j->at) {
         const struct wrk_relation *x = &j->in->relation[*j->at];
-        size_t k = j->from;
+        uint64_t h = mix_span(mix_span(mix(0, x->relation), &x->head), &x->tail);
+        struct wrk_relation *old = NULL;
 
         if (x->relation != j->id)
             break;
-        while (k < out->n_relations && !same_relation(&out->relation[k], x))
-            k++;
-        if (k == out->n_relations)
-            rc = wrk_finds_relation(out, x, err);
-        else if (greater(x->head.score, x->tail.score) >
-                 greater(out->relation[k].head.score, out->relation[k].tail.score))
-            out->relation[k] = *x;
+        for (h ^= h >> 32; p->slot[h & p->mask] != 0 && old == NULL; h++)
+            if (same_relation(&out->relation[p->slot[h & p->mask] - 1], x))
+                old = &out->relation[p->slot[h & p->mask] - 1];
+        if (old == NULL) {
+            if ((rc = wrk_finds_relation(out, x, err)) == RC_OK)
+                p->slot[h & p->mask] = (uint32_t)out->n_relations;
+        } else if (greater(x->head.score, x->tail.score) >
+                   greater(old->head.score, old->tail.score)) {
+            *old = *x;
+        }
     }
     return rc;
+}
+
+static enum rc add_record(struct wrk_finds *out, const struct wrk_finds *in,
+                          const struct wrk_record *x, struct rc_err *err)
+{
+    const struct wrk_record add = {x->record, (uint32_t)out->n_values, x->n};
+    enum rc rc = RC_OK;
+
+    for (uint32_t v = 0; rc == RC_OK && v < x->n; v++)
+        rc = wrk_finds_value(out, &in->value[x->from + v], err);
+    return rc == RC_OK ? wrk_finds_record(out, &add, err) : rc;
 }
 
 static enum rc join_records(const struct joint *j, struct rc_err *err)
 {
     const struct wrk_finds *in = j->in;
     struct wrk_finds *out = j->out;
+    struct places *p = j->places;
     enum rc rc = RC_OK;
 
     for (; rc == RC_OK && *j->at < in->n_records; ++*j->at) {
-        const struct wrk_record *x = &in->record[*j->at];
-        struct wrk_record add = {x->record, (uint32_t)out->n_values, x->n};
-        size_t k = j->from;
+        const struct wrk_record *x = &in->record[*j->at], *old = NULL;
+        uint64_t h;
 
         if (x->record != j->id)
             break;
-        while (k < out->n_records && !same_record(out, &out->record[k], in, x))
-            k++;
-        if (k == out->n_records) {
-            for (uint32_t v = 0; rc == RC_OK && v < x->n; v++)
-                rc = wrk_finds_value(out, &in->value[x->from + v], err);
-            if (rc == RC_OK)
-                rc = wrk_finds_record(out, &add, err);
-        } else if (score_of_record(in, x) > score_of_record(out, &out->record[k])) {
-            memcpy(out->value + out->record[k].from, in->value + x->from,
-                   x->n * sizeof(*in->value));
+        h = hash_record(in, x);
+        for (h ^= h >> 32; p->slot[h & p->mask] != 0 && old == NULL; h++)
+            if (same_record(out, &out->record[p->slot[h & p->mask] - 1], in, x))
+                old = &out->record[p->slot[h & p->mask] - 1];
+        if (old == NULL) {
+            if ((rc = add_record(out, in, x, err)) == RC_OK)
+                p->slot[h & p->mask] = (uint32_t)out->n_records;
+        } else if (score_of_record(in, x) > score_of_record(out, old)) {
+            memcpy(out->value + old->from, in->value + x->from, x->n * sizeof(*in->value));
         }
     }
     return rc;
@@ -301,27 +271,44 @@ static enum rc join_classes(const struct joint *j, bool multi, struct rc_err *er
     return rc;
 }
 
-/* All windows, one relation, record and task after the other. at: [n], for the cursors. */
+/* All windows' things of one kind (0 relations, 1 records, 2 classes), one id after the other.
+ * at: [n], for the cursors. */
+static enum rc join_kind(struct joint *j, const struct wrk_finds *in, uint32_t n, size_t *at,
+                         int kind, const struct wrk_schema *s, struct rc_err *err)
+{
+    struct wrk_finds *out = j->out;
+    size_t ids = kind == 0 ? s->s->n_relations : kind == 1 ? s->s->n_records : s->s->n_classes;
+    enum rc rc = RC_OK;
+
+    memset(at, 0, n * sizeof(*at));
+    for (j->id = 0; j->id < ids; j->id++) {
+        j->from = out->n_classes;
+        for (uint32_t i = 0; rc == RC_OK && i < n; i++) {
+            j->in = &in[i];
+            j->at = &at[i];
+            rc = kind == 0   ? join_relations(j, err)
+                 : kind == 1 ? join_records(j, err)
+                             : join_classes(j, s->s->classes[j->id]->multi_label, err);
+        }
+    }
+    return rc;
+}
+
 static enum rc join(struct wrk_finds *out, const struct wrk_finds *in, uint32_t n, size_t *at,
                     const struct wrk_schema *s, struct rc_err *err)
 {
-    struct joint j = {.out = out};
     enum rc rc = RC_OK;
 
-    for (int kind = 0; kind < 3; kind++) {
-        size_t ids = kind == 0 ? s->s->n_relations : kind == 1 ? s->s->n_records : s->s->n_classes;
+    for (int kind = 0; kind < 3 && rc == RC_OK; kind++) {
+        struct places places = {0};
+        struct joint j = {.out = out, .places = &places};
+        size_t most = 0;
 
-        memset(at, 0, n * sizeof(*at));
-        for (j.id = 0; j.id < ids; j.id++) {
-            j.from = kind == 0 ? out->n_relations : kind == 1 ? out->n_records : out->n_classes;
-            for (uint32_t i = 0; rc == RC_OK && i < n; i++) {
-                j.in = &in[i];
-                j.at = &at[i];
-                rc = kind == 0   ? join_relations(&j, err)
-                     : kind == 1 ? join_records(&j, err)
-                                 : join_classes(&j, s->s->classes[j.id]->multi_label, err);
-            }
-        }
+        for (uint32_t i = 0; i < n; i++)
+            most += kind == 0 ? in[i].n_relations : kind == 1 ? in[i].n_records : 0;
+        if ((rc = places_init(&places, most, err)) == RC_OK)
+            rc = join_kind(&j, in, n, at, kind, s, err);
+        free(places.slot);
     }
     for (uint32_t i = 0; rc == RC_OK && i < n; i++)
         for (size_t k = 0; rc == RC_OK && k < in[i].n_entities; k++)
@@ -393,5 +380,5 @@ enum rc wrk_finds_merge(struct wrk_finds *out, struct wrk_finds *in, const struc
         if (rc != RC_OK)
             return rc;
     }
-    return flat ? thin(out->entity, out->n_entities, &out->n_entities, err) : RC_OK;
+    return flat ? wrk_entities_thin(out->entity, out->n_entities, &out->n_entities, err) : RC_OK;
 }

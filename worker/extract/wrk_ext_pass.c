@@ -1,11 +1,9 @@
 /* wrk_ext_pass.c - windows of all waiting Extract tasks, in micro-batches.
  *
  * A micro-batch takes windows of all tasks as long as their rows fit the pass; a window's bits do
- * not depend on its neighbours (mdl.h). While a pass runs the channel is heard between layers: when
- * a task of it is cancelled or its time is over the pass ends, that task too, and the others'
- * windows are run again before those of tasks that came later. After a pass that failed its windows
- * are run one by one: only who fails alone has failed. Scores are read while the model gives them;
- * what reading comes to is its window's own.
+ * not depend on its neighbours (mdl.h). How a pass ends is wrk_pass.c's: windows of one that was
+ * ended are run again, and what was found in them is forgotten. Scores are read while the model
+ * gives them; what reading comes to is its window's own.
  * Tests: tests/worker/test_wrk_engine_extract.c
  */
 #include "wrk_ext_impl.h"
@@ -14,18 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_US 20000 /* between two looks around while a pass runs */
-
 struct wrk_ext_room {
-    uint32_t turn, n_in_pass, max_rows, width;
-    struct wrk_ext_pick pick[WRK_EXTRACT_SEQS];
+    uint32_t max_rows, width;
     struct mdl_extract_in in[WRK_EXTRACT_SEQS];
     struct wrk_reader reader[WRK_EXTRACT_SEQS];
-    int32_t *ids;    /* [max_rows] */
+    int32_t *ids;             /* [max_rows] */
+    struct mdl_tok_stop stop; /* of the pass */
     uint32_t *words; /* [max_rows + WRK_EXTRACT_SEQS]: a window has at most as many as rows */
 };
-
-static bool look(void *user);
 
 enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err)
 {
@@ -35,24 +29,23 @@ enum rc wrk_extract_init(struct wrk_engine *e, struct rc_err *err)
         return RC_OK;
     if ((e->extract = r = calloc(1, sizeof(*r))) == NULL)
         return rc_fail(err, RC_NOMEM, "an extracting engine");
-    r->max_rows = mdl_extract_rows(e->o.mdl);
+    r->max_rows = mdl_encode_rows(e->o.mdl);
     if (r->max_rows < e->info->max_input_tokens)
         return rc_fail(err, RC_INTERNAL, "passes of %u rows for sequences of %u", r->max_rows,
                        e->info->max_input_tokens);
     r->width = e->info->span_words;
+    r->stop = (struct mdl_tok_stop){wrk_pass_look, e};
     r->ids = calloc(r->max_rows, sizeof(*r->ids));
     r->words = calloc((size_t)r->max_rows + WRK_EXTRACT_SEQS, sizeof(*r->words));
     if (r->ids == NULL || r->words == NULL)
         return rc_fail(err, RC_NOMEM, "windows of %u rows", r->max_rows);
-    mdl_set_encode_stop(e->o.mdl, look, e);
-    return RC_OK;
+    return wrk_pass_init(e, WRK_EXTRACT_SEQS, err);
 }
 
 void wrk_extract_deinit(struct wrk_engine *e)
 {
     if (e->extract == NULL)
         return;
-    mdl_set_encode_stop(e->o.mdl, NULL, NULL);
     free(e->extract->ids);
     free(e->extract->words);
     free(e->extract);
@@ -61,9 +54,14 @@ void wrk_extract_deinit(struct wrk_engine *e)
 
 /* ---------------------------------------------------------------------- choosing */
 
-static bool waits(const struct wrk_engine *e, const struct wrk_task *t)
+static bool has(const struct wrk_task *t)
 {
-    return t->extract != NULL && t->prepared && t != e->preparing;
+    return t->extract != NULL;
+}
+
+static struct wrk_ext_window *window_of(const struct wrk_engine *e, uint32_t pick)
+{
+    return e->pass.pick[pick].item;
 }
 
 static uint32_t rows_of(const struct wrk_extract *x, const struct wrk_ext_window *w)
@@ -77,111 +75,31 @@ static uint32_t words_of(const struct wrk_extract *x, const struct wrk_ext_windo
 }
 
 /* Windows of one task, as long as they fit. */
-static void choose_of(struct wrk_engine *e, struct wrk_task *t, uint32_t max_rows, uint32_t *n,
-                      uint32_t *rows)
+static void choose(struct wrk_engine *e, struct wrk_task *t, uint32_t max_rows)
 {
-    struct wrk_ext_room *r = e->extract;
     struct wrk_extract *x = t->extract;
+    struct wrk_pass *p = &e->pass;
 
-    for (uint32_t i = x->next; i < x->n_windows && *n < WRK_EXTRACT_SEQS; i++) {
+    for (uint32_t i = x->next; i < x->n_windows && p->n < p->cap; i++) {
         struct wrk_ext_window *w = x->window[i];
 
         if (w->done) {
             x->next += i == x->next;
             continue;
         }
-        if (*n > 0 && (rows_of(x, w) > max_rows - *rows || w->alone || r->pick[0].window->alone))
+        if (!wrk_pass_fits(p, rows_of(x, w), max_rows) ||
+            (p->n > 0 && (w->alone || window_of(e, 0)->alone)))
             return;
-        *rows += rows_of(x, w);
-        r->pick[(*n)++] = (struct wrk_ext_pick){t, w};
-        if (*rows >= max_rows) /* one window may be longer than a busy pass */
-            return;
+        wrk_pass_add(p, t, w, rows_of(x, w));
     }
 }
 
-static uint32_t choose(struct wrk_engine *e, uint32_t max_rows)
+static void put_back(struct wrk_pick *p, bool alone)
 {
-    uint32_t n_tasks = 0, skip, n = 0, rows = 0;
-    bool again = false;
+    struct wrk_ext_window *w = p->item;
 
-    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
-        again = again || (waits(e, t) && t->extract->again);
-    for (const struct wrk_task *t = e->tasks; t != NULL; t = t->next)
-        n_tasks += waits(e, t) && (!again || t->extract->again);
-    if (n_tasks == 0)
-        return 0;
-    skip = e->extract->turn++ % n_tasks;
-    for (int round = 0; round < 2; round++) {
-        uint32_t k = 0;
-
-        for (struct wrk_task *t = e->tasks; t != NULL && rows < max_rows; t = t->next)
-            if (waits(e, t) && (!again || t->extract->again) && (k++ < skip) == (round == 1))
-                choose_of(e, t, max_rows, &n, &rows);
-    }
-    return n;
-}
-
-/* ------------------------------------------------------------------------ ending */
-
-/* Ends a task and takes its other windows out of this micro-batch. */
-static enum rc fail_task(struct wrk_engine *e, uint32_t n, struct wrk_task *t,
-                         const struct rc_err *why, struct rc_err *err)
-{
-    const struct rc_err mine = *why;
-
-    for (uint32_t i = 0; i < n; i++)
-        if (e->extract->pick[i].task == t)
-            e->extract->pick[i].task = NULL;
-    return wrk_task_end(e, t, &mine, err);
-}
-
-static bool is_over(const struct wrk_task *t)
-{
-    return t->cancelled || (t->deadline_us != 0 && t->deadline_us <= wrk_now_us());
-}
-
-/* Asked by the model between layers: shall the pass end? */
-static bool look(void *user)
-{
-    struct wrk_engine *e = user;
-    struct wrk_ext_room *r = e->extract;
-    uint64_t now = wrk_now_us();
-    enum rc rc;
-
-    if (r->n_in_pass == 0 || now < e->pass_look_us)
-        return false;
-    e->pass_look_us = now + LOOK_US;
-    rc = e->o.listen != NULL ? e->o.listen(e->o.listen_user, &e->pass_err) : RC_OK;
-    if (rc != RC_OK && rc != RC_AGAIN) {
-        e->pass_fatal = rc;
-        return true;
-    }
-    for (uint32_t i = 0; i < r->n_in_pass; i++)
-        if (is_over(r->pick[i].task))
-            return true;
-    return false;
-}
-
-/* Ends the tasks of the pass that are over; *ended: some were. */
-static enum rc end_over(struct wrk_engine *e, uint32_t n, bool *ended, struct rc_err *err)
-{
-    enum rc rc = RC_OK;
-
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
-        struct wrk_task *t = e->extract->pick[i].task;
-        struct rc_err why = RC_ERR_INIT;
-
-        if (t == NULL || !is_over(t))
-            continue;
-        if (t->cancelled)
-            rc_fail(&why, RC_CANCELLED, "cancelled");
-        else
-            rc_fail(&why, RC_DEADLINE,
-                    "the request's time was over while it was running: extracting");
-        *ended = true;
-        rc = fail_task(e, n, t, &why, err);
-    }
-    return rc;
+    wrk_finds_deinit(&w->finds);
+    w->alone = alone;
 }
 
 /* ------------------------------------------------------------------------ hearing */
@@ -199,9 +117,13 @@ static enum rc no_number(struct rc_err *why)
     return rc_fail(why, RC_INTERNAL, "the model computed a number that is not finite");
 }
 
-/* What reading a window's scores came to: its own failure, never the pass's. */
-static enum rc keep(struct wrk_ext_window *w, enum rc rc, const struct rc_err *why)
+/* What reading a window's scores came to: its own failure, never the pass's, unless that was
+ * stopped. */
+static enum rc keep(struct wrk_ext_window *w, enum rc rc, const struct rc_err *why,
+                    struct rc_err *err)
 {
+    if (rc == RC_CANCELLED)
+        return rc_fail(err, rc, "%s", why->msg);
     if (rc != RC_OK) {
         w->failed = *why;
         wrk_finds_deinit(&w->finds);
@@ -212,40 +134,42 @@ static enum rc keep(struct wrk_ext_window *w, enum rc rc, const struct rc_err *w
 static enum rc hear_classes(void *user, uint32_t seq, uint32_t prompt, const float *x,
                             struct rc_err *err)
 {
-    struct wrk_ext_room *r = user;
-    struct wrk_ext_window *w = r->pick[seq].window;
+    const struct wrk_engine *e = user;
+    struct wrk_ext_room *r = e->extract;
+    struct wrk_ext_window *w = window_of(e, seq);
     struct rc_err why = RC_ERR_INIT;
 
     if (w->failed.code != RC_OK)
         return RC_OK;
     if (!finite_all(x, r->in[seq].prompts[prompt].n_fields))
-        return keep(w, no_number(&why), &why);
-    return keep(w, wrk_read_classes(&r->reader[seq], prompt, x, &why), &why);
+        return keep(w, no_number(&why), &why, err);
+    return keep(w, wrk_read_classes(&r->reader[seq], prompt, x, &why), &why, err);
 }
 
 static enum rc hear_count(void *user, uint32_t seq, uint32_t prompt, const float *x, uint32_t count,
                           struct rc_err *err)
 {
-    struct wrk_ext_room *r = user;
     struct rc_err why = RC_ERR_INIT;
 
-    return finite_all(x, MDL_EXTRACT_COUNTS) ? RC_OK
-                                             : keep(r->pick[seq].window, no_number(&why), &why);
+    return finite_all(x, MDL_EXTRACT_COUNTS)
+               ? RC_OK
+               : keep(window_of(user, seq), no_number(&why), &why, err);
 }
 
 static enum rc hear_spans(void *user, uint32_t seq, uint32_t prompt, uint32_t instance,
                           uint32_t field, const float *x, struct rc_err *err)
 {
-    struct wrk_ext_room *r = user;
-    struct wrk_ext_window *w = r->pick[seq].window;
+    const struct wrk_engine *e = user;
+    struct wrk_ext_room *r = e->extract;
+    struct wrk_ext_window *w = window_of(e, seq);
     struct rc_err why = RC_ERR_INIT;
 
     if (w->failed.code != RC_OK)
         return RC_OK;
     if (!isfinite(x[0])) /* the span of the first word: where one number is lost, all are */
-        return keep(w, no_number(&why), &why);
+        return keep(w, no_number(&why), &why, err);
     return keep(w, wrk_read_field(&r->reader[seq], prompt, instance, field, x, r->width, &why),
-                &why);
+                &why, err);
 }
 
 /* ------------------------------------------------------------------------ a pass */
@@ -254,8 +178,8 @@ static enum rc hear_spans(void *user, uint32_t seq, uint32_t prompt, uint32_t in
 static void lay_out(struct wrk_engine *e, uint32_t i, uint32_t *rows, uint32_t *words)
 {
     struct wrk_ext_room *r = e->extract;
-    struct wrk_extract *x = r->pick[i].task->extract;
-    struct wrk_ext_window *w = r->pick[i].window;
+    struct wrk_extract *x = e->pass.pick[i].task->extract;
+    struct wrk_ext_window *w = window_of(e, i);
     const struct wrk_schema *s = wrk_ext_schema(x, w->item);
     int32_t *ids = r->ids + *rows;
     uint32_t *at = r->words + *words, k = 0;
@@ -275,32 +199,28 @@ static void lay_out(struct wrk_engine *e, uint32_t i, uint32_t *rows, uint32_t *
                                        .n_prompts = s->n_prompts,
                                        .words = at,
                                        .n_words = words_of(x, w)};
-    r->reader[i] = (struct wrk_reader){
-        .schema = s, .view = &w->view, .threshold = x->q->threshold, .out = &w->finds};
+    r->reader[i] = (struct wrk_reader){.schema = s,
+                                       .view = &w->view,
+                                       .threshold = x->q->threshold,
+                                       .out = &w->finds,
+                                       .stop = &r->stop};
     *rows += r->in[i].n_ids;
     *words += r->in[i].n_words + 1;
     w->failed = RC_ERR_INIT;
 }
 
-static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
+static enum rc run(struct wrk_engine *e, struct rc_err *why)
 {
     struct wrk_ext_room *r = e->extract;
-    const struct mdl_extract_out out = {r, hear_classes, hear_count, hear_spans};
-    uint32_t rows = 0, words = 0;
+    const struct mdl_extract_out out = {e, hear_classes, hear_count, hear_spans};
+    uint32_t n = e->pass.n, rows = 0, words = 0;
     enum rc rc;
 
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         lay_out(e, i, &rows, &words);
-        r->pick[i].task->in_pass = true;
-    }
-    r->n_in_pass = n;
-    e->pass_look_us = wrk_now_us() + LOOK_US;
     rc = mdl_extract(e->o.mdl, n, r->in, &out, why);
-    r->n_in_pass = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        r->pick[i].task->in_pass = false;
+    for (uint32_t i = 0; i < n; i++)
         wrk_reader_deinit(&r->reader[i]);
-    }
     if (rc == RC_OK) {
         e->extracted.n_tokens += rows;
         e->extracted.n_windows += n;
@@ -309,92 +229,43 @@ static enum rc run_pass(struct wrk_engine *e, uint32_t n, struct rc_err *why)
     return rc;
 }
 
-/* What a pass gave, or its failure, to its windows. */
-static enum rc finish(struct wrk_engine *e, uint32_t n, enum rc failed, const struct rc_err *reason,
-                      struct rc_err *err)
+static enum rc give(struct wrk_engine *e, uint32_t i, struct rc_err *why)
 {
-    enum rc rc = RC_OK;
+    struct wrk_extract *x = e->pass.pick[i].task->extract;
+    struct wrk_ext_window *w = window_of(e, i);
 
-    for (uint32_t i = 0; i < n && rc == RC_OK; i++) {
-        struct wrk_ext_pick p = e->extract->pick[i];
-        struct rc_err why = *reason;
-        enum rc mine = failed;
-
-        if (p.task == NULL)
-            continue;
-        p.task->extract->again = false;
-        if (p.window->done) /* another window of its input failed */
-            continue;
-        if (mine == RC_OK && p.window->failed.code != RC_OK) {
-            why = p.window->failed;
-            mine = why.code;
-        }
-        if (mine == RC_OK)
-            mine = wrk_ext_window_done(p.task->extract, p.window, &why);
-        if (mine != RC_OK && wrk_ext_item_failed(p.task->extract, p.window->item, &why) != RC_OK)
-            rc = fail_task(e, n, p.task, &why, err);
-    }
-    return rc;
-}
-
-/* The windows will be chosen again: what was found in them is forgotten. */
-static void put_back(struct wrk_engine *e, uint32_t n, bool alone)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        struct wrk_ext_pick p = e->extract->pick[i];
-
-        if (p.task == NULL)
-            continue;
-        wrk_finds_deinit(&p.window->finds);
-        p.window->alone = alone;
-        p.task->extract->again = true;
-    }
-}
-
-static enum rc extract(struct wrk_engine *e, uint32_t n, struct rc_err *err)
-{
-    struct rc_err why = RC_ERR_INIT;
-    bool ended = false;
-    enum rc rc, failed = run_pass(e, n, &why);
-
-    if (e->pass_fatal != RC_OK) {
-        if (err != NULL)
-            *err = e->pass_err;
-        return e->pass_fatal;
-    }
-    if (failed != RC_OK && (rc = wrk_engine_lost(e, &why, err)) != RC_OK)
-        return rc;
-    if ((rc = end_over(e, n, &ended, err)) != RC_OK)
-        return rc;
-    if ((failed == RC_CANCELLED && ended) || (failed != RC_OK && n > 1)) {
-        put_back(e, n, !ended);
+    if (w->done) /* another window of its input failed */
         return RC_OK;
-    }
-    if (failed == RC_OK && mdl_guard(e->o.mdl, &why) != RC_OK) {
-        /* the files changed while the pass read them: what it computed is nothing */
-        for (uint32_t i = 0; i < n && rc == RC_OK; i++)
-            if (e->extract->pick[i].task != NULL)
-                rc = fail_task(e, n, e->extract->pick[i].task, &why, err);
-        return rc;
-    }
-    return finish(e, n, failed, &why, err);
+    if (why->code == RC_OK)
+        *why = w->failed;
+    if (why->code == RC_OK && wrk_ext_window_done(x, w, why) == RC_OK)
+        return RC_OK;
+    return wrk_ext_item_failed(x, w->item, why);
 }
+
+static const struct wrk_pass_kind kind = {
+    .doing = "extracting",
+    .has = has,
+    .choose = choose,
+    .run = run,
+    .put_back = put_back,
+    .give = give,
+};
 
 enum rc wrk_extract_step(struct wrk_engine *e, struct rc_err *err)
 {
     struct wrk_task *next;
-    uint32_t n;
     enum rc rc;
 
     if (e->extract == NULL)
         return RC_OK;
-    if ((n = choose(e, e->extract->max_rows)) > 0 && (rc = extract(e, n, err)) != RC_OK)
+    if ((rc = wrk_pass_step(e, &kind, e->extract->max_rows, err)) != RC_OK)
         return rc;
     for (struct wrk_task *t = e->tasks; t != NULL; t = next) {
         struct rc_err why = RC_ERR_INIT;
 
         next = t->next;
-        if (!waits(e, t) || t->extract->n_done < t->extract->n)
+        if (!wrk_pass_waits(e, t, &kind) || t->extract->n_done < t->extract->n)
             continue;
         e->extracted.n_spans += t->extract->n_spans;
         rc = wrk_ext_send(e, t, &why);

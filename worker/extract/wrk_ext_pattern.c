@@ -90,14 +90,17 @@ void wrk_patterns_free(struct wrk_patterns **pp)
     *pp = NULL;
 }
 
-enum rc wrk_patterns_accept(struct wrk_patterns *p, const char *s, size_t n, bool *accepts,
-                            struct rc_err *err)
+enum rc wrk_patterns_accept(struct wrk_patterns *p, const char *s, size_t n,
+                            const struct mdl_tok_stop *stop, bool *accepts, struct rc_err *err)
 {
     *accepts = true;
     for (size_t i = 0; p != NULL && i < p->n && *accepts; i++) {
         uint32_t how = p->one[i].search ? 0 : PCRE2_ANCHORED | PCRE2_ENDANCHORED;
-        int k = pcre2_match(p->one[i].code, (PCRE2_SPTR)s, n, 0, how, p->data, p->match);
+        int k;
 
+        if (stop != NULL && stop->ask(stop->user))
+            return rc_fail(err, RC_CANCELLED, "stopped before pattern %zu", i);
+        k = pcre2_match(p->one[i].code, (PCRE2_SPTR)s, n, 0, how, p->data, p->match);
         if (k < 0 && k != PCRE2_ERROR_NOMATCH)
             return rc_bound(rc_fail_what(err, RC_TOO_LARGE, "validators",
                                          "pattern %zu takes more than %u steps on a text of %zu "

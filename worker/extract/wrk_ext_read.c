@@ -125,7 +125,8 @@ static enum rc cells(struct wrk_reader *r, const float *logits, uint32_t width, 
             if (!(logits[k] >= below) || !((score = sigmoid(logits[k])) >= threshold))
                 continue;
             if ((rc = wrk_patterns_accept(patterns, v->text + v->w.w[i].at,
-                                          v->w.w[i + k].to - v->w.w[i].at, &good, err)) != RC_OK)
+                                          v->w.w[i + k].to - v->w.w[i].at, r->stop, &good, err)) !=
+                RC_OK)
                 return rc;
             if (!good)
                 continue;

@@ -187,10 +187,12 @@ static void errors(struct answer *a)
         m->error = why;
         m->index = (uint32_t)a->x->bad[i].item;
         why->what = strdup(from.what);
+        why->stage = strdup(from.stage);
         why->message.data = grab(a, from.message.len);
         if (why->message.data != NULL && from.message.len > 0)
             memcpy(why->message.data, from.message.data, from.message.len);
-        a->failed = a->failed || why->what == NULL || why->message.data == NULL;
+        a->failed =
+            a->failed || why->what == NULL || why->stage == NULL || why->message.data == NULL;
     }
 }
 

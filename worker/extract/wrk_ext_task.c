@@ -70,6 +70,9 @@ static enum rc check_request(const struct wrk_engine *e, const Ipc__Extract *q, 
     if (q->n_schemas == 0 || q->n_schemas > IPC_EXTRACT_SCHEMAS)
         return rc_fail_what(why, RC_INVALID, "schema", "%zu schemas, expected 1 to %u",
                             q->n_schemas, IPC_EXTRACT_SCHEMAS);
+    if (q->n_item_of != 0 && q->n_item_of != q->n_inputs)
+        return rc_fail_what(why, RC_INVALID, "inputs", "%zu inputs have %zu names", q->n_inputs,
+                            q->n_item_of);
     if (q->n_schema_of != 0 && q->n_schema_of != q->n_inputs)
         return rc_fail_what(why, RC_INVALID, "schema", "%zu inputs name %zu schemas", q->n_inputs,
                             q->n_schema_of);
@@ -131,11 +134,25 @@ static enum rc extract_open(struct wrk_engine *e, struct wrk_task *t, struct rc_
 
 /* --------------------------------------------------------------------- windows */
 
+/* What a window holds is of no more use. */
+static void window_drop(struct wrk_extract *x, struct wrk_ext_window *w)
+{
+    x->n_held -= w->n_spans;
+    w->n_spans = 0;
+    w->done = true;
+    wrk_finds_deinit(&w->finds);
+    wrk_view_deinit(&w->view);
+}
+
 enum rc wrk_ext_item_failed(struct wrk_extract *x, uint32_t item, struct rc_err *why)
 {
     why->item = (int32_t)item;
-    if (!x->q->per_item)
+    why->stage = IPC_STAGE_TEXT_RUN;
+    if (!x->q->per_item) {
+        if (x->q->n_item_of > 0)
+            why->item = (int32_t)x->q->item_of[item];
         return why->code;
+    }
     if (x->item[item].failed)
         return RC_OK;
     if (x->n_bad == x->cap_bad) {
@@ -151,7 +168,7 @@ enum rc wrk_ext_item_failed(struct wrk_extract *x, uint32_t item, struct rc_err 
     x->item[item].failed = true;
     wrk_finds_deinit(&x->item[item].finds);
     for (uint32_t i = 0; i < x->item[item].n_windows; i++)
-        x->window[x->item[item].first + i]->done = true;
+        window_drop(x, x->window[x->item[item].first + i]);
     x->n_done++;
     return RC_OK;
 }
@@ -289,6 +306,14 @@ enum rc wrk_ext_window_done(struct wrk_extract *x, struct wrk_ext_window *w, str
     enum rc rc = RC_OK;
 
     w->done = true;
+    w->n_spans = count_spans(&w->finds);
+    x->n_held += w->n_spans;
+    if (x->n_spans + x->n_held > IPC_EXTRACT_SPANS)
+        return rc_bound(rc_fail_what(why, RC_TOO_LARGE, "threshold",
+                                     "more than %u spans found in one request; a higher threshold "
+                                     "finds fewer",
+                                     IPC_EXTRACT_SPANS),
+                        x->n_spans + x->n_held, IPC_EXTRACT_SPANS, why);
     if (--it->n_left > 0)
         return RC_OK;
     finds = calloc(it->n_windows, sizeof(*finds));
@@ -306,19 +331,16 @@ enum rc wrk_ext_window_done(struct wrk_extract *x, struct wrk_ext_window *w, str
         rc = wrk_finds_merge(&it->finds, finds, views, it->n_windows, wrk_ext_schema(x, w->item),
                              in->data != NULL ? (const char *)in->data : "", in->len, x->q->flat,
                              why);
-    for (uint32_t i = 0; finds != NULL && i < it->n_windows; i++) {
-        wrk_finds_deinit(&finds[i]);
-        wrk_view_deinit(&x->window[it->first + i]->view);
+    for (uint32_t i = 0; i < it->n_windows; i++) {
+        if (finds != NULL)
+            wrk_finds_deinit(&finds[i]);
+        window_drop(x, x->window[it->first + i]);
     }
     free(finds);
     free(views);
-    if (rc == RC_OK && (x->n_spans += count_spans(&it->finds)) > IPC_EXTRACT_SPANS)
-        rc = rc_bound(rc_fail_what(why, RC_TOO_LARGE, "threshold",
-                                   "more than %u spans found in one request; a higher threshold "
-                                   "finds fewer",
-                                   IPC_EXTRACT_SPANS),
-                      x->n_spans, IPC_EXTRACT_SPANS, why);
-    if (rc == RC_OK)
-        x->n_done++;
-    return rc;
+    if (rc != RC_OK)
+        return rc;
+    x->n_spans += count_spans(&it->finds); /* no more than the windows held */
+    x->n_done++;
+    return RC_OK;
 }

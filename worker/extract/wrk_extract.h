@@ -55,9 +55,10 @@ enum rc wrk_patterns_new(struct wrk_patterns **out, Ipc__ExtractPattern *const *
                          struct rc_err *err);
 void wrk_patterns_free(struct wrk_patterns **p);
 /* Do all accept the text? NULL: yes. RC_TOO_LARGE: a pattern took more steps or memory than one may
- * (what is said of it then is neither yes nor no). */
-enum rc wrk_patterns_accept(struct wrk_patterns *p, const char *s, size_t n, bool *accepts,
-                            struct rc_err *err);
+ * (what is said of it then is neither yes nor no). stop, or NULL, is asked before each of them:
+ * RC_CANCELLED. */
+enum rc wrk_patterns_accept(struct wrk_patterns *p, const char *s, size_t n,
+                            const struct mdl_tok_stop *stop, bool *accepts, struct rc_err *err);
 
 /* ---------------------------------------------------------------------- schema */
 
@@ -179,12 +180,13 @@ enum rc wrk_finds_record(struct wrk_finds *f, const struct wrk_record *x, struct
 enum rc wrk_finds_value(struct wrk_finds *f, const struct wrk_value *x, struct rc_err *err);
 enum rc wrk_finds_class(struct wrk_finds *f, const struct wrk_class *x, struct rc_err *err);
 
-/* Reads what mdl_extract says of one view. Zeroed but for the first four. */
+/* Reads what mdl_extract says of one view. Zeroed but for the first five. */
 struct wrk_reader {
     const struct wrk_schema *schema;
     const struct wrk_view *view;
     float threshold; /* where a label or field names none */
     struct wrk_finds *out;
+    const struct mdl_tok_stop *stop; /* asked between validators, RC_CANCELLED; or NULL */
     /* its own */
     struct wrk_cell *cell; /* of one field, those above its threshold */
     size_t n, cap;
@@ -200,6 +202,9 @@ enum rc wrk_read_classes(struct wrk_reader *r, uint32_t prompt, const float *log
 /* logits [words of prefix and view, width]; instances and fields in order. */
 enum rc wrk_read_field(struct wrk_reader *r, uint32_t prompt, uint32_t instance, uint32_t field,
                        const float *logits, uint32_t width, struct rc_err *err);
+
+/* Of n entities those that overlap no better one, where they stood; *out_n: how many. RC_NOMEM. */
+enum rc wrk_entities_thin(struct wrk_entity *e, size_t n, size_t *out_n, struct rc_err *err);
 
 /* What n windows of a document found, as one: offsets of the document, things of a label, relation
  * and record together. flat: entities of different

@@ -528,15 +528,8 @@ KX_DEV float kxr_q8_k(const thread float *v, thread int *q, thread int *s)
     return bad ? kx_i2f_bits(0x7fc00000) : dead ? 0.0f : kx_div(1.0f, is);
 }
 
-/* kx_rows.metal - the row kernels and the embedding kernels for Metal: right and plain, not
- * yet fast. Every thread works alone; sums are taken in the order of be_krows.h, so the bits are those
- * of every other device (but for rotation, whose angles Metal takes without f64, and the draws of
- * kx_sample, whose running sums are f32 here).
- *
- * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
- * - kv_write head, row - gather scale column, row - softcap convert mul element - pool column,
- * sequence - argmax_part part, row - argmax row - sample_part piece, row - sample row - embed
- * column, row. */
+/* kx_values.metal - values of activation rows, sums over 32 lanes and f64 tables, for the libraries
+ * of rows and of towers. */
 
 KX_DEV float kxr_get(kx_p x, kx_u t, ulong i)
 {
@@ -568,6 +561,26 @@ KX_DEV float kxr_fold(const thread float *v)
     }
     return a[0];
 }
+/* An f64 that holds an f32 (be_kargs.h, kx_rope). */
+KX_DEV float kxr_f64(kx_p p, kx_u i)
+{
+    kx_u lo = KX_AT(const kx_u, p)[2u * i], hi = KX_AT(const kx_u, p)[2u * i + 1u];
+    int e = int(hi >> 20 & 0x7ffu) - 896;
+
+    if (e <= 0)
+        return 0.0f;
+    return kx_i2f_bits(int((hi & 0x80000000u) | kx_u(e) << 23 | (hi & 0xfffffu) << 3 | lo >> 29));
+}
+/* kx_rows.metal - the row kernels and the embedding kernels for Metal: right and plain, not
+ * yet fast. Every thread works alone; sums are taken in the order of be_krows.h, so the bits are those
+ * of every other device (but for rotation, whose angles Metal takes without f64, and the draws of
+ * kx_sample, whose running sums are f32 here).
+ *
+ * Threads (x, y): quant block, row - norms row - rope head, row - rope_kv head of q then of k, row
+ * - kv_write head, row - gather scale column, row - softcap convert mul element - pool column,
+ * sequence - argmax_part part, row - argmax row - sample_part piece, row - sample row - embed
+ * column, row. */
+
 KX_DEV float kxr_inv_rms(float sum, kx_u k, float eps)
 {
     return kx_div(1.0f, kx_sqrt(kx_div(sum, float(k)) + eps));
@@ -712,16 +725,6 @@ KX_DEV void kxr_layer_norm(constant kx_norm &a, kx_u row, kx_u y0)
 }
 
 /* ---- heads */
-/* An f64 that holds an f32 (be_kargs.h, kx_rope). */
-KX_DEV float kxr_f64(kx_p p, kx_u i)
-{
-    kx_u lo = KX_AT(const kx_u, p)[2u * i], hi = KX_AT(const kx_u, p)[2u * i + 1u];
-    int e = int(hi >> 20 & 0x7ffu) - 896;
-
-    if (e <= 0)
-        return 0.0f;
-    return kx_i2f_bits(int((hi & 0x80000000u) | kx_u(e) << 23 | (hi & 0xfffffu) << 3 | lo >> 29));
-}
 KX_DEV void kxr_rope_head(constant kx_rope &a, kx_u row, kx_u h)
 {
     kx_u half_dim = a.head_dim / 2u;

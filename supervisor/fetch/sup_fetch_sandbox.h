@@ -1,0 +1,22 @@
+/* sup_fetch_sandbox.h - narrows the process that reads strangers' bytes from the network.
+ *
+ * After it the process can connect (TCP and UDP, no listening), read what TLS and name lookups
+ * need, and write below one folder. It cannot start a program, see another process or open any
+ * other file. There is no call that widens. Page: docs/pull.md.
+ * Tests: tests/supervisor/test_sup_fetch_sandbox.c
+ */
+#ifndef INFERD_SUP_FETCH_SANDBOX_H
+#define INFERD_SUP_FETCH_SANDBOX_H
+
+#include <stdbool.h>
+
+#include "rc.h"
+
+/* dir_fd: the folder to write below, -1 = none. read_path: one more file or folder to read, NULL
+ * = none. network: may it connect? mode: strict = fail when a layer cannot be had, permissive =
+ * go on without, off = nothing is applied; missing (128 bytes, may be NULL) names what is absent.
+ * Call once, with one thread, after curl_global_init. Errors: RC_UNSUPPORTED. */
+enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
+                          char missing[128], struct rc_err *err);
+
+#endif

@@ -1,0 +1,307 @@
+"""keys.py - API keys from the command line to the answer: who is let in, who is not, and that no key is left anywhere.
+
+The vault, the front and the command all take part: keys are made with `inferd keys`, asked for over HTTP, rotated and
+revoked while requests run. Reading /proc/PID/mem needs root or the same user with a dumpable process: else that case skips.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from inferd_test import (BIN, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, main, wait_for)
+
+EMBED = "/ai/v1/embed"
+TEXT = {"model": TINY_BERT, "input": ["one text"]}
+
+
+def keys(folder, *args, ok=True, **env):
+    r = subprocess.run([os.path.join(BIN, "inferd"), "keys", *args, "--vault-dir", folder], capture_output=True, text=True,
+                       timeout=60, env={**os.environ, **env})
+    if ok:
+        equal(r.returncode, 0, f"keys {args}: {r.stderr}")
+    return r if not ok else r.stdout.strip()
+
+
+def folder():
+    return os.path.join(tempfile.mkdtemp(prefix="inferd-test-"), "vault")
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+def hup(s, n=1):
+    before = sum(e.get("event") in ("vault_reloaded", "vault_reload_failed") for e in s.log())
+    s.proc.send_signal(signal.SIGHUP)
+    wait_for(lambda: sum(e.get("event") in ("vault_reloaded", "vault_reload_failed") for e in s.log()) >= before + n, "the reload")
+    time.sleep(0.05)  # the front hears of it right after
+
+
+@case
+def who_is_let_in():
+    d = folder()
+    good = keys(d, "create", "--tenant", "acme")
+    admin = keys(d, "create", "--tenant", "ops", "--admin")
+    with Server(vault_dir=d) as s:
+        for path in ("/healthz", "/readyz", "/startupz"):  # probes need no key
+            equal(s.get(path).status, 200, path)
+        r = s.post("/v1/embeddings", TEXT)
+        equal((r.status, r.json["error"]["code"], r.json["error"]["type"]), (401, "UNAUTHENTICATED", "authentication_error"), "no key, /v1")
+        equal(r.headers["www-authenticate"], 'Bearer realm="inferd"', "the challenge")
+        r = s.post(EMBED, TEXT)
+        equal((r.status, r.json["error"]), (401, "UNAUTHENTICATED"), "no key, /ai/v1")
+        wrong = good[:-1] + ("A" if good[-1] != "A" else "B")
+        for key in (wrong, "sk-something", "inf_aaaaaaaaaaaa_" + good[17:], "x" * 5000, "Bearer"):
+            r = s.post(EMBED, TEXT, headers=bearer(key))
+            equal((r.status, r.json["error"]), (401, "UNAUTHENTICATED"), f"key of {len(key)} letters")
+        for h in (bearer(good), {"x-api-key": good}, {"Authorization": f"bearer  {good}"}):
+            equal(s.post(EMBED, TEXT, headers=h).status, 200, f"{list(h)}")
+        r = s.post("/ai/v1/models/load", {"model": TINY_BERT}, headers=bearer(good))
+        equal((r.status, r.json["error"]), (403, "FORBIDDEN"), "a load by who is no administrator")
+        equal(s.post("/ai/v1/models/load", {"model": TINY_BERT}, headers=bearer(admin)).status, 200, "a load by an administrator")
+        text = s.get("/metrics", headers=bearer(admin)).body.decode()
+        for what in ('inferd_auth_results_total{result="no_key"} 2', 'inferd_auth_results_total{result="bad_key"} 5',
+                     'inferd_auth_results_total{result="scope"} 1', "inferd_vault_keys 2", 'inferd_auth_cache_total{outcome="hit"}'):
+            check(what in text, f"metric {what}")
+        equal(s.get("/metrics").status, 401, "metrics without a key")
+        acts = [json.loads(line) for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+        equal([a["act"] for a in acts], ["key.create", "key.create", "model.load"], "the audit log")
+        equal(acts[2]["who"], admin.split("_")[1], "who loaded")
+
+
+@case
+def what_a_key_is_narrowed_to():
+    d = folder()
+    bert = keys(d, "create", "--model", "minil*", "--endpoints", "embed,watch")
+    with Server(vault_dir=d) as s:
+        h = bearer(bert)
+        equal([m["id"] for m in s.get("/v1/models", headers=h).json["data"]], [TINY_BERT], "the models that it sees")
+        equal(s.post(EMBED, TEXT, headers=h).status, 200, "its endpoint")
+        r = s.post("/v1/completions", {"model": TINY_GEMMA, "prompt": "a"}, headers=h)
+        equal((r.status, r.json["error"]["code"]), (403, "FORBIDDEN"), "another endpoint")
+        r = s.post(EMBED, {**TEXT, "model": TINY_GEMMA}, headers=h)
+        equal((r.status, r.json["error"]), (403, "FORBIDDEN"), "another model")
+        equal(s.get(f"/v1/models/{TINY_GEMMA}", headers=h).status, 403, "another model's card")
+        equal(s.get("/metrics", headers=h).status, 200, "watching")
+
+
+@case
+def rotated_revoked_expired():
+    d = folder()
+    first = keys(d, "create")
+    kid = first.split("_")[1]
+    short = keys(d, "create", "--expires", "2s")
+    with Server(vault_dir=d) as s:
+        equal(s.post(EMBED, TEXT, headers=bearer(first)).status, 200, "the first secret")
+        equal(s.post(EMBED, TEXT, headers=bearer(short)).status, 200, "a key that will expire")
+        second = keys(d, "rotate", kid, "--grace", "1h")
+        check(second != first and second.split("_")[1] == kid, "same id, new secret")
+        equal(s.post(EMBED, TEXT, headers=bearer(second)).status, 401, "the new one before the server heard of it")
+        hup(s)
+        for k in (first, second):
+            equal(s.post(EMBED, TEXT, headers=bearer(k)).status, 200, "both within the grace")
+        third = keys(d, "rotate", kid, "--grace", "0")
+        hup(s)
+        equal([s.post(EMBED, TEXT, headers=bearer(k)).status for k in (first, second, third)], [401, 401, 200], "no grace")
+        keys(d, "revoke", kid)
+        hup(s)
+        equal(s.post(EMBED, TEXT, headers=bearer(third)).status, 401, "revoked")
+        wait_for(lambda: s.post(EMBED, TEXT, headers=bearer(short)).status == 401, "the end of the key that expires", 10)
+        check("expired" in s.post(EMBED, TEXT, headers=bearer(short)).json["message"], "it says that it expired")
+        # a file that cannot be read leaves the old keys in force
+        keys(d, "rotate", short.split("_")[1])
+        with open(os.path.join(d, "keys.json"), "w", encoding="utf-8") as f:
+            f.write("{")
+        live = keys(folder(), "create")
+        hup(s)
+        equal(s.post(EMBED, TEXT, headers=bearer(live)).status, 401, "a key of another folder")
+        check(any(e.get("event") == "vault_reload_failed" for e in s.log()), "the failed reload is in the log")
+        equal(s.get("/readyz").status, 200, "ready")
+
+
+@case
+def how_a_start_is_refused():
+    d = folder()
+    keys(d, "create")
+    os.chmod(d, 0o755)
+
+    def ends(**args):
+        s = Server(ready=False, **args)
+        s.start()
+        status = s.proc.wait(20 * SLOW)
+        time.sleep(0.1)
+        log = "".join(s.log_lines)
+        s.stop()
+        return status, log
+
+    status, log = ends(vault_dir=d)
+    check(status == 1 and "open to others" in log and '"vault_start_failed"' in log, f"an open folder: {status} {log[-300:]}")
+    os.chmod(d, 0o700)
+    status, log = ends(vault_dir=d + "x")
+    check(status == 1 and "No such file" in log, f"no folder: {log[-300:]}")
+    with open(os.path.join(d, "keys.json"), "a", encoding="utf-8") as f:
+        f.write("x")
+    status, log = ends(vault_dir=d)
+    check(status == 1 and "keys.json" in log, f"a broken file: {log[-300:]}")
+    status, log = ends(require_auth="on")
+    check(status == 2 and "vault_dir" in log, f"keys asked for without a folder: {log[-300:]}")
+    status, log = ends(host="0.0.0.0")
+    check(status == 2 and "no API key is asked for" in log, f"a public host without keys: {log[-300:]}")
+
+
+@case
+def keys_that_are_optional():
+    d = folder()
+    key = keys(d, "create", "--model", "nothing")
+    with Server(vault_dir=d, require_auth="off") as s:
+        equal(s.post(EMBED, TEXT).status, 200, "no key")
+        equal(s.post(EMBED, TEXT, headers=bearer("wrong")).status, 401, "a wrong key")
+        equal(s.post(EMBED, TEXT, headers=bearer(key)).status, 403, "a key and what it is narrowed to")
+
+
+@case
+def a_vault_that_dies_ends_the_server():
+    d = folder()
+    key = keys(d, "create")
+    with Server(vault_dir=d) as s:
+        equal(s.post(EMBED, TEXT, headers=bearer(key)).status, 200, "before")
+        vault = min(pid for pid, _ in children(s.proc.pid))  # the first that was forked
+        os.kill(vault, signal.SIGKILL)
+        equal(s.proc.wait(20 * SLOW), 1, "exit status")
+        time.sleep(0.1)
+        check(any(e.get("event") == "role_ended" and e.get("role") == "vault" for e in s.log()), "the log names the vault")
+
+
+def memory_has(pid, needle):
+    """Whether a process's readable memory holds the bytes; None when it may not be read."""
+    try:
+        maps = open(f"/proc/{pid}/maps", encoding="ascii", errors="replace").read().splitlines()
+        mem = open(f"/proc/{pid}/mem", "rb", 0)
+    except OSError:
+        return None
+    with mem:
+        for line in maps:
+            m = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) ", line)
+            if not m or m[3][0] != "r" or "[vvar" in line or "[vsyscall" in line:
+                continue
+            at, end = int(m[1], 16), int(m[2], 16)
+            tail = b""
+            while at < end:
+                try:
+                    mem.seek(at)
+                    block = mem.read(min(1 << 24, end - at))
+                except (OSError, ValueError, OverflowError):
+                    break
+                if not block:
+                    break
+                if needle in tail + block:
+                    return True
+                tail = block[-len(needle):]
+                at += len(block)
+    return False
+
+
+@case
+def no_key_is_left_in_memory_or_logs():
+    """Under load of every kind of request, a canary's secret is in no process but the vault, and in no log line."""
+    d = folder()
+    canary = keys(d, "create")
+    secret = canary.split("_", 2)[2]
+    with Server(vault_dir=d, log_level="debug", preload=[TINY_BERT]) as s:
+        equal(s.post(EMBED, TEXT, headers=bearer(canary)).status, 200, "the canary works")
+        stop = time.monotonic() + 4
+        seen = []
+
+        def load(i):
+            h = [bearer(canary), {"x-api-key": canary}][i % 2]
+            while time.monotonic() < stop:
+                seen.append(s.post(EMBED, TEXT, headers=h).status)
+                seen.append(s.post("/v1/nothing", TEXT, headers=h).status)
+                s.raw(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + canary.encode() + b"\r\n\r\n"  # two at once
+                      b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Api-Key: " + canary.encode() + b"\r\n\r\n", 5)
+                s.raw(b"GET /v1/models HTTP/1.1\r\nX-Api-Key: " + canary.encode() + b"\n\r\n", 5)  # malformed
+                s.raw(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\nX-Api-Key: " + canary.encode() + b"\r\n\r\n{", 0.1)
+
+        threads = [threading.Thread(target=load, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        check(seen.count(200) > 20 and seen.count(404) > 20, f"the load ran: {len(seen)}")
+        s.proc.send_signal(signal.SIGHUP)  # and once more through the vault
+        time.sleep(0.2)
+        equal(s.post(EMBED, TEXT, headers=bearer(canary)).status, 200, "after a reload")
+        parts = [pid for pid, _ in children(s.proc.pid)]
+        vault = min(parts)
+        found = {pid: memory_has(pid, secret.encode()) for pid in [s.proc.pid] + parts if pid != vault}
+        # that the search can find anything: the model's name is in the front
+        check("".join(s.log_lines).find(secret) < 0, "no log line has the secret")
+        for name in os.listdir(d):
+            check(secret not in open(os.path.join(d, name), encoding="utf-8", errors="replace").read(), f"{name} has the secret")
+        if None in found.values():
+            raise Skip("the memory of the server's processes may not be read here (needs root)")
+        check(any(memory_has(pid, TINY_BERT.encode()) for pid in found), "the search finds what is there")
+        check(not any(found.values()), f"the secret is in the memory of {[p for p, f in found.items() if f]}")
+
+
+@case
+def many_clients_with_many_keys():
+    d = folder()
+    made = [keys(d, "create", "--tenant", f"t{i}") for i in range(12)]
+    with Server(vault_dir=d, preload=[TINY_BERT]) as s:
+        out = []
+
+        def client(i):
+            for n in range(25):
+                good = n % 3 != 2
+                key = made[i] if good else made[i][:-4] + "0000"
+                out.append((good, s.post(EMBED, TEXT, headers=bearer(key)).status))
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(12)]
+        for t in threads:
+            t.start()
+        for _ in range(5):  # the cache is emptied under them
+            s.proc.send_signal(signal.SIGHUP)
+            time.sleep(0.1)
+        for t in threads:
+            t.join()
+        check(all(status == (200 if good else 401) for good, status in out) and len(out) == 300, f"{[o for o in out if o[1] not in (200, 401)][:5]}")
+
+
+@case
+def what_the_command_says():
+    d = folder()
+    r = keys(d, "list", ok=False)
+    check(r.returncode == 1 and "No such file" in r.stderr, r.stderr)
+    key = keys(d, "create", "--name", "a name", "--tenant", "acme")
+    kid = key.split("_")[1]
+    check(re.fullmatch(r"inf_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", key), "the form of a key")
+    rows = [json.loads(line) for line in keys(d, "list", "--json").splitlines()]
+    equal((rows[0]["id"], rows[0]["tenant"], rows[0]["name"], rows[0]["state"]), (kid, "acme", "a name", "active"), "list --json")
+    check("hash" not in rows[0] and "salt" not in rows[0], "no hash is shown")
+    equal(oct(os.stat(os.path.join(d, "keys.json")).st_mode & 0o777), "0o600", "mode of the file")
+    for args, want in ((["show", "nobodyhere12"], "no key"), (["show", key], "not the key"), (["rotate"], "which key"),
+                       (["create", "--tenant", "a b"], "tenant"), (["create", "--endpoints", "fly"], "fly"),
+                       (["create", "--model", "a*b"], "models"), (["create", "--expires", "soon"], "expires"),
+                       (["create", "--expires", "2001-01-01"], "is over"), (["create", "--weight", "0"], "weight"),
+                       (["rotate", kid, "--grace", "x"], "grace"), (["frob"], "expected create"), (["list", "x"], "too many")):
+        r = keys(d, *args, ok=False)
+        check(r.returncode in (1, 2) and want in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+    equal(len(keys(d, "list", "--json").splitlines()), 1, "nothing was made")
+    keys(d, "revoke", kid)
+    r = keys(d, "rotate", kid, ok=False)
+    check(r.returncode == 1 and "revoked" in r.stderr, r.stderr)
+    keys(d, "revoke", kid, "--forget")
+    equal(keys(d, "list", "--json"), "", "forgotten")
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("nonsense")
+        f.flush()
+        r = keys(d, "create", "--pid-file", f.name, ok=False)
+        check(r.returncode == 2 and "no process number" in r.stderr, r.stderr)
+
+
+main()
