@@ -95,7 +95,7 @@ struct sup_call {
     struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
     const struct sup_grant *grant; /* of whoever asks */
-    uint64_t keep_ms; /* where keep_set: how long the model stays loaded when idle */
+    uint64_t keep_ms;              /* where keep_set: how long the model stays loaded when idle */
     bool keep_set;
     struct sup_part *parts;
     uint32_t n_parts, n_left;

@@ -162,7 +162,7 @@ struct worker {
     struct lnk sent;
     size_t n_sent;
     struct sup_window out_window[FLEET_LANES]; /* of those sent */
-    uint64_t n_answered; /* tasks that it ended itself, well or badly */
+    uint64_t n_answered;                       /* tasks that it ended itself, well or badly */
     struct sup_ticket *trial;
     struct out *out, **out_tail;
     size_t n_out;
