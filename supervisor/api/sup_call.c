@@ -27,7 +27,6 @@
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
-#define TIMEOUT_MAX_MS 86400000
 /* largest bodies and sets of files that calls may hold together while they wait */
 #define BODIES_HELD 16
 #define MEDIA_HELD 4
@@ -40,7 +39,7 @@ struct sup_blk {
 /* Rows that every model endpoint has. */
 enum { ALL_TIMEOUT, ALL_KEEP, ALL_MODEL, ALL_N };
 static const struct sup_field all_fields[ALL_N] = {
-    {"timeout_ms", SUP_FT_INT, false, 1, TIMEOUT_MAX_MS, 0, NULL},
+    {"timeout_ms", SUP_FT_INT, false, 1, SUP_TIMEOUT_MAX_MS, 0, NULL},
     {"keep_alive", SUP_FT_ANY, false, 0, 0, 0, NULL},
     {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL}, /* last: not where ops->model_of is */
 };
@@ -447,62 +446,6 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
 
 /* ---------------------------------------------------------------------- start */
 
-/* "X-Request-Timeout": seconds, at most three places behind the point count. */
-static bool read_timeout_s(struct sup_call *c, uint64_t *ms, struct sup_fail *f)
-{
-    const char *h = sup_req_header(c->req, "x-request-timeout"), *p = h;
-    uint64_t whole = 0, part = 0, place = 100;
-
-    *ms = 0;
-    if (!h)
-        return true;
-    for (; *p >= '0' && *p <= '9' && whole <= TIMEOUT_MAX_MS; p++)
-        whole = whole * 10 + (uint64_t)(*p - '0');
-    if (p > h && *p == '.')
-        for (p++; *p >= '0' && *p <= '9'; p++, place /= 10)
-            part += (uint64_t)(*p - '0') * place;
-    if (p > h && !*p && p[-1] != '.' && whole <= TIMEOUT_MAX_MS / 1000)
-        *ms = whole * 1000 + part;
-    if (*ms >= 1 && *ms <= TIMEOUT_MAX_MS)
-        return true;
-    sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout",
-                 "header 'X-Request-Timeout': got \"%.40s\", expected seconds from 0.001 to %d, "
-                 "like 2.5",
-                 h, TIMEOUT_MAX_MS / 1000);
-    return false;
-}
-
-/* The two headers and the field may only lower the server's own limit. */
-static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f)
-{
-    const char *h = sup_req_header(c->req, "x-request-timeout-ms");
-    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0, head_s_ms;
-
-    if (!read_timeout_s(c, &head_s_ms, f))
-        return false;
-    if (h) {
-        for (const char *p = h; *p && head_ms <= TIMEOUT_MAX_MS; p++)
-            head_ms =
-                *p >= '0' && *p <= '9' ? head_ms * 10 + (uint64_t)(*p - '0') : UINT64_MAX / 16;
-        if (head_ms == 0 || head_ms > TIMEOUT_MAX_MS) {
-            sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout-Ms",
-                         "header 'X-Request-Timeout-Ms': got \"%.40s\", expected an integer from 1 "
-                         "to %d",
-                         h, TIMEOUT_MAX_MS);
-            return false;
-        }
-    }
-    if (head_ms && (!ms || head_ms < ms))
-        ms = head_ms;
-    if (head_s_ms && (!ms || head_s_ms < ms))
-        ms = head_s_ms;
-    if (asked_ms && (!ms || asked_ms < ms))
-        ms = asked_ms;
-    if (ms)
-        c->deadline_us = sup_req_start_us(c->req) + ms * 1000;
-    return true;
-}
-
 /* Why m is of no use, or NULL. */
 static const char *lacks(enum sup_need need, const Ipc__Loaded *m)
 {
@@ -723,7 +666,7 @@ static bool prepare(struct sup_call *c, struct sup_fail *f)
     }
     if (!(c->ops->raw_body ? read_raw(c, f) : read_json(c, framed, &timeout_ms, f)))
         return false;
-    if (!set_deadline(c, timeout_ms, f))
+    if (!sup_admit_deadline(c, timeout_ms, f))
         return false;
     if (!(c->model = sup_call_strdup(c, c->model)))
         return sup_fail_no_memory(f);

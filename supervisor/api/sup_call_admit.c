@@ -279,3 +279,60 @@ void sup_admit_end(struct sup_part *p, bool ok, bool started)
     }
     settle(p, &used);
 }
+
+/* ------------------------------------------------------------------ deadlines */
+
+/* "X-Request-Timeout": seconds, at most three places behind the point count. */
+static bool read_timeout_s(struct sup_call *c, uint64_t *ms, struct sup_fail *f)
+{
+    const char *h = sup_req_header(c->req, "x-request-timeout"), *p = h;
+    uint64_t whole = 0, part = 0, place = 100;
+
+    *ms = 0;
+    if (!h)
+        return true;
+    for (; *p >= '0' && *p <= '9' && whole <= SUP_TIMEOUT_MAX_MS; p++)
+        whole = whole * 10 + (uint64_t)(*p - '0');
+    if (p > h && *p == '.')
+        for (p++; *p >= '0' && *p <= '9'; p++, place /= 10)
+            part += (uint64_t)(*p - '0') * place;
+    if (p > h && !*p && p[-1] != '.' && whole <= SUP_TIMEOUT_MAX_MS / 1000)
+        *ms = whole * 1000 + part;
+    if (*ms >= 1 && *ms <= SUP_TIMEOUT_MAX_MS)
+        return true;
+    sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout",
+                 "header 'X-Request-Timeout': got \"%.40s\", expected seconds from 0.001 to %d, "
+                 "like 2.5",
+                 h, SUP_TIMEOUT_MAX_MS / 1000);
+    return false;
+}
+
+bool sup_admit_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f)
+{
+    const char *h = sup_req_header(c->req, "x-request-timeout-ms");
+    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0, head_s_ms;
+
+    if (!read_timeout_s(c, &head_s_ms, f))
+        return false;
+    if (h) {
+        for (const char *p = h; *p && head_ms <= SUP_TIMEOUT_MAX_MS; p++)
+            head_ms =
+                *p >= '0' && *p <= '9' ? head_ms * 10 + (uint64_t)(*p - '0') : UINT64_MAX / 16;
+        if (head_ms == 0 || head_ms > SUP_TIMEOUT_MAX_MS) {
+            sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout-Ms",
+                         "header 'X-Request-Timeout-Ms': got \"%.40s\", expected an integer from 1 "
+                         "to %d",
+                         h, SUP_TIMEOUT_MAX_MS);
+            return false;
+        }
+    }
+    if (head_ms && (!ms || head_ms < ms))
+        ms = head_ms;
+    if (head_s_ms && (!ms || head_s_ms < ms))
+        ms = head_s_ms;
+    if (asked_ms && (!ms || asked_ms < ms))
+        ms = asked_ms;
+    if (ms)
+        c->deadline_us = sup_req_start_us(c->req) + ms * 1000;
+    return true;
+}

@@ -1,14 +1,16 @@
 /* sup_call_admit.h - may this request begin, and what did it use? For sup_call.c.
  *
  * Between a request and the quotas of its tenant (sup_quota.h): refusals in words and
- * headers, the charge of each task and its putting right, metrics by tenant. The order of
- * all checks is in docs/admission.md; those of _begin need the head alone.
+ * headers, the charge of each task and its putting right, metrics by tenant; and how long it
+ * may take. The order of all checks is in docs/admission.md; those of _begin need the head
+ * alone.
  * Tests: tests/supervisor/test_sup_api_admit.c
  */
 #ifndef INFERD_SUP_CALL_ADMIT_H
 #define INFERD_SUP_CALL_ADMIT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "inferd.pb-c.h"
 #include "sup_status.h"
@@ -42,5 +44,10 @@ void sup_admit_frame(struct sup_part *p, const Ipc__Frame *answer);
 void sup_admit_end(struct sup_part *p, bool ok, bool started);
 /* The model's queue refused it. */
 void sup_admit_refused(struct sup_call *c, const char *reason);
+
+#define SUP_TIMEOUT_MAX_MS 86400000
+/* c->deadline_us from the headers X-Request-Timeout (seconds) and X-Request-Timeout-Ms and the
+ * field (0 = none), which may only lower the server's own limit; false: *f. */
+bool sup_admit_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f);
 
 #endif
