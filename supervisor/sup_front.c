@@ -18,6 +18,7 @@
 
 #include "sup_api.h"
 #include "sup_auth.h"
+#include "sup_call_admit.h"
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front_sandbox.h"
@@ -25,6 +26,7 @@
 #include "sup_link.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_quota.h"
 #include "sup_spans.h"
 #include "sup_role.h"
 
@@ -160,6 +162,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     sup_http_spans(f->pub.http, f->pub.spans);
     keys.refuse = sup_api_refuse;
     sup_http_keys(f->pub.http, &keys);
+    sup_http_early(f->pub.http, sup_admit_early);
     if ((rc = sup_http_start(f->pub.http, err)) != RC_OK ||
         (rc = sup_front_sandbox(c->sandbox, err)) != RC_OK)
         return rc;
@@ -177,7 +180,8 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
 
     sup_front_limits(c->sandbox,
                      c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE);
-    if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()))
+    if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()) ||
+        !(f->pub.quota = sup_quota_new(SUP_TENANTS_MAX)))
         return rc_fail(err, RC_NOMEM, "no memory for the loop");
     f->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     f->page_bytes = sysconf(_SC_PAGESIZE);
@@ -225,6 +229,7 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     sup_spans_free(&f.pub.spans);
     uv_run(&f.pub.loop, UV_RUN_NOWAIT);
     sup_metrics_free(&f.pub.metrics);
+    sup_quota_free(&f.pub.quota);
     uv_loop_close(&f.pub.loop);
     if (f.statm_fd >= 0)
         close(f.statm_fd);

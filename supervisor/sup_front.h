@@ -20,6 +20,7 @@ struct sup_fleet;
 struct sup_http;
 struct sup_link;
 struct sup_metrics;
+struct sup_quota;
 struct sup_spans;
 struct sup_role_fds;
 
@@ -34,6 +35,7 @@ struct sup_front {
     struct sup_link *link; /* to the fetcher */
     bool draining;
     struct sup_cache_secret cache_secret;
+    struct sup_quota *quota; /* of tenants */
     uint32_t active;     /* API requests in work, against max_concurrent_requests */
     struct sup_passes passes; /* that models have shown */
     uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */

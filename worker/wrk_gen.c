@@ -265,7 +265,18 @@ static enum rc read_namespace(struct wrk_gen *g, const Ipc__Generate *m, struct 
     if (m->cache_ns.len != WRK_NS_BYTES)
         return rc_fail_what(err, RC_INVALID, "cache_ns", "cache_ns has %zu bytes, expected 0 or %d",
                             m->cache_ns.len, WRK_NS_BYTES);
+    if ((m->cache_tenant.len != 0 && m->cache_tenant.len != WRK_NS_BYTES) ||
+        m->cache_percent > 100 || (m->cache_percent > 0 && m->cache_tenant.len == 0))
+        return rc_fail_what(err, RC_INVALID, "cache_tenant",
+                            "cache_tenant has %zu bytes with %u percent, expected 0 or %d and at "
+                            "most 100",
+                            m->cache_tenant.len, m->cache_percent, WRK_NS_BYTES);
     memcpy(g->ns, m->cache_ns.data, WRK_NS_BYTES);
+    if (m->cache_tenant.len != 0) {
+        memcpy(g->owner.id, m->cache_tenant.data, WRK_NS_BYTES);
+        g->owner.known = true;
+        g->owner.percent = m->cache_percent;
+    }
     g->cached = true;
     return RC_OK;
 }

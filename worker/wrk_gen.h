@@ -29,13 +29,14 @@ struct wrk_gen {
     char *echo_text;             /* what echo gives back */
     struct mdl_detok echo_detok; /* where it ends: maybe inside a character */
     size_t n_echo;
-    bool cached;                 /* may share and leave pages in the prompt cache, */
-    uint8_t ns[WRK_NS_BYTES];    /* in this namespace */
-    uint32_t *echo_offset;       /* code points before each prompt token; echo + logprobs */
-    struct wrk_talk talk;        /* how the answer is to be read (wrk_parse.h) */
-    struct wrk_gr_held *grammar; /* what the answer must obey, or NULL (wrk_shape.c) */
-    enum wrk_spec_mode spec;     /* 0 = the engine's (wrk_ahead.c) */
-    uint32_t spec_most;          /* 0 = the engine's */
+    bool cached;                  /* may share and leave pages in the prompt cache, */
+    uint8_t ns[WRK_NS_BYTES];     /* in this namespace */
+    struct wrk_radix_owner owner; /* whose it is */
+    uint32_t *echo_offset;        /* code points before each prompt token; echo + logprobs */
+    struct wrk_talk talk;         /* how the answer is to be read (wrk_parse.h) */
+    struct wrk_gr_held *grammar;  /* what the answer must obey, or NULL (wrk_shape.c) */
+    enum wrk_spec_mode spec;      /* 0 = the engine's (wrk_ahead.c) */
+    uint32_t spec_most;           /* 0 = the engine's */
 
     /* progress */
     uint32_t n_started, n_done, n_tokens;

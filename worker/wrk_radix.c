@@ -4,12 +4,13 @@
  * always compared, so a collision costs time and never an answer. One list orders
  * all nodes by use: a use moves the path to its new end from the deepest node up, so
  * a parent is always newer than its children and the oldest node is a leaf. A
- * second list per windowed class orders the pages of checkpoints.
+ * second list per windowed class orders the pages of checkpoints. Each owner (group) has
+ * a list of its own nodes in the same order.
  *
  * Always true: used_bytes is the sum over the pages in nodes, and at most the larger
- * of the budget and what was held when the budget fell; a node has a child or a page or
- * is the guard; wrk_radix_fault says the rest. Never allocates after init.
- * Tests: tests/worker/test_wrk_radix.c (against a naive model)
+ * of the budget and what was held when the budget fell, and so for each group; a node has a child
+ * or a page or is the guard; wrk_radix_fault says the rest. Never allocates after init. Tests:
+ * tests/worker/test_wrk_radix.c (against a naive model)
  */
 #include "wrk_radix.h"
 
@@ -24,6 +25,7 @@ struct wrk_radix_node {
     int32_t parent; /* NONE: a root */
     int32_t next;   /* of the bucket, or of the free chain */
     int32_t newer, older;
+    int32_t group, group_newer, group_older; /* group NONE: of no owner */
     uint32_t n_children;
     uint32_t hash;
     uint32_t sweep; /* the last in which it was found in use */
@@ -94,6 +96,8 @@ enum rc wrk_radix_init(struct wrk_radix *r, struct wrk_pages *pages, uint32_t ct
         r->node[i].next = r->free;
         r->free = (int32_t)i;
     }
+    for (uint32_t c = 0; c < pages->n_classes; c++)
+        r->pool_bytes += pages->cls[c].n_pages * pages->cls[c].page_bytes;
     r->budget_bytes = budget_bytes;
     pages->reclaim = reclaim;
     pages->reclaim_user = r;
@@ -129,9 +133,38 @@ uint32_t wrk_radix_stride(const struct wrk_radix *r)
 
 /* --------------------------------------------------------------------- lists */
 
+static void group_unlink(struct wrk_radix *r, int32_t i)
+{
+    struct wrk_radix_node *n = &r->node[i];
+    struct wrk_radix_group *g;
+
+    if (n->group == NONE)
+        return;
+    g = &r->group[n->group];
+    *(n->group_newer != NONE ? &r->node[n->group_newer].group_older : &g->newest) = n->group_older;
+    *(n->group_older != NONE ? &r->node[n->group_older].group_newer : &g->oldest) = n->group_newer;
+}
+
+/* Behind `newer`, or as the newest. */
+static void group_link(struct wrk_radix *r, int32_t i, int32_t newer)
+{
+    struct wrk_radix_node *n = &r->node[i];
+    struct wrk_radix_group *g;
+
+    if (n->group == NONE)
+        return;
+    g = &r->group[n->group];
+    n->group_newer = newer;
+    n->group_older = newer != NONE ? r->node[newer].group_older : g->newest;
+    *(n->group_older != NONE ? &r->node[n->group_older].group_newer : &g->oldest) = i;
+    *(newer != NONE ? &r->node[newer].group_older : &g->newest) = i;
+}
+
 static void lru_unlink(struct wrk_radix *r, int32_t i)
 {
     struct wrk_radix_node *n = &r->node[i];
+
+    group_unlink(r, i);
 
     *(n->newer != NONE ? &r->node[n->newer].older : &r->newest) = n->older;
     *(n->older != NONE ? &r->node[n->older].newer : &r->oldest) = n->newer;
@@ -145,6 +178,7 @@ static void lru_push(struct wrk_radix *r, int32_t i)
     n->older = r->newest;
     *(r->newest != NONE ? &r->node[r->newest].newer : &r->oldest) = i;
     r->newest = i;
+    group_link(r, i, NONE);
 }
 
 /* Behind its parent, so that the order holds until the path is touched. */
@@ -156,6 +190,7 @@ static void lru_insert(struct wrk_radix *r, int32_t i, int32_t parent)
     n->older = r->node[parent].older;
     *(n->older != NONE ? &r->node[n->older].newer : &r->oldest) = i;
     r->node[parent].older = i;
+    group_link(r, i, parent);
 }
 
 /* The node and its ancestors were used just now. */
@@ -221,6 +256,8 @@ static void page_out(struct wrk_radix *r, int32_t i, uint32_t c)
     wrk_page_uncache(r->pages, c, n->page[c]);
     n->page[c] = NONE;
     r->used_bytes -= r->pages->cls[c].page_bytes;
+    if (n->group != NONE)
+        r->group[n->group].bytes -= r->pages->cls[c].page_bytes;
     if (windowed(r, c))
         win_unlink(r, c, i);
 }
@@ -230,6 +267,8 @@ static void page_in(struct wrk_radix *r, int32_t i, uint32_t c, int32_t page)
     r->node[i].page[c] = page;
     wrk_page_cache(r->pages, c, page, i);
     r->used_bytes += r->pages->cls[c].page_bytes;
+    if (r->node[i].group != NONE)
+        r->group[r->node[i].group].bytes += r->pages->cls[c].page_bytes;
     if (windowed(r, c))
         win_push(r, c, i);
 }
@@ -245,6 +284,8 @@ static void node_free(struct wrk_radix *r, int32_t i)
         at = &r->node[*at].next;
     *at = n->next;
     lru_unlink(r, i);
+    if (n->group != NONE)
+        r->group[n->group].n_nodes--;
     if (n->parent != NONE)
         r->node[n->parent].n_children--;
     else
@@ -279,14 +320,15 @@ static void prune(struct wrk_radix *r, int32_t i)
     }
 }
 
-/* Takes out the longest unused leaf; by preference, or else only, one that no sequence
- * holds a page of: what is held would not become free. */
-static bool evict_leaf(struct wrk_radix *r, enum wrk_evict why, bool held_too)
+/* Takes out the longest unused leaf, of a group or (NONE) of all; by preference, or else only,
+ * one that no sequence holds a page of: what is held would not become free. */
+static bool evict_leaf(struct wrk_radix *r, int32_t group, enum wrk_evict why, bool held_too)
 {
+    const int32_t *oldest = group != NONE ? &r->group[group].oldest : &r->oldest;
     int32_t i, up;
 
     r->sweep++;
-    while ((i = r->oldest) != NONE && (i == r->guard || node_held(r, i))) {
+    while ((i = *oldest) != NONE && (i == r->guard || node_held(r, i))) {
         if (r->node[i].sweep == r->sweep) { /* seen before: so all leaves are in use */
             if (!held_too || i == r->guard)
                 return false;
@@ -332,9 +374,18 @@ static bool reclaim(void *user, uint32_t c)
         return evict_window(r, c);
     /* a free page may lie above one that is held: then both leave the tree */
     while (r->pages->cls[c].n_free == 0)
-        if (!evict_leaf(r, WRK_EVICT_SPACE, true))
+        if (!evict_leaf(r, NONE, WRK_EVICT_SPACE, true))
             return false;
     return true;
+}
+
+/* What a group may keep. */
+static uint64_t most_of(const struct wrk_radix *r, int32_t group)
+{
+    uint64_t all = r->budget_bytes < r->pool_bytes ? r->budget_bytes : r->pool_bytes;
+    uint32_t percent = r->group[group].owner.percent;
+
+    return percent == 0 ? UINT64_MAX : all / 100 * percent + all % 100 * percent / 100;
 }
 
 void wrk_radix_set_budget(struct wrk_radix *r, uint64_t bytes)
@@ -345,33 +396,48 @@ void wrk_radix_set_budget(struct wrk_radix *r, uint64_t bytes)
 
 void wrk_radix_trim(struct wrk_radix *r)
 {
-    while (r->used_bytes > r->budget_bytes && evict_leaf(r, WRK_EVICT_BUDGET, false))
+    while (r->used_bytes > r->budget_bytes && evict_leaf(r, NONE, WRK_EVICT_BUDGET, false))
         ;
+    for (int32_t g = 0; g < (int32_t)WRK_RADIX_OWNERS; g++)
+        while (r->group[g].bytes > most_of(r, g) && evict_leaf(r, g, WRK_EVICT_BUDGET, false))
+            ;
 }
 
-static bool make_room(struct wrk_radix *r, uint64_t bytes)
+/* For so many bytes more, of a group or of no owner. */
+static bool make_room(struct wrk_radix *r, int32_t group, uint64_t bytes)
 {
-    if (bytes > r->budget_bytes)
+    uint64_t most = group != NONE ? most_of(r, group) : UINT64_MAX;
+
+    if (bytes > r->budget_bytes || bytes > most)
         return false;
+    while (group != NONE && r->group[group].bytes > most - bytes)
+        if (!evict_leaf(r, group, WRK_EVICT_BUDGET, false))
+            return false;
     while (r->used_bytes > r->budget_bytes - bytes)
-        if (!evict_leaf(r, WRK_EVICT_BUDGET, false))
+        if (!evict_leaf(r, NONE, WRK_EVICT_BUDGET, false))
             return false;
     return true;
 }
 
-/* A child without pages; NONE when every node is in use. */
-static int32_t node_new(struct wrk_radix *r, int32_t parent, const int32_t *digit, uint32_t hash)
+/* A child without pages; NONE when every node is in use. group: of a root. */
+static int32_t node_new(struct wrk_radix *r, int32_t parent, int32_t group, const int32_t *digit,
+                        uint32_t hash)
 {
     struct wrk_radix_node *n;
     int32_t i;
 
-    if (r->free == NONE && !evict_leaf(r, WRK_EVICT_SPACE, false))
+    if (r->free == NONE && !evict_leaf(r, NONE, WRK_EVICT_SPACE, false))
         return NONE;
     i = r->free;
     n = &r->node[i];
     r->free = n->next;
-    *n = (struct wrk_radix_node){
-        .parent = parent, .hash = hash, .used = true, .next = r->bucket[hash & (r->n_buckets - 1)]};
+    *n = (struct wrk_radix_node){.parent = parent,
+                                 .group = parent != NONE ? r->node[parent].group : group,
+                                 .hash = hash,
+                                 .used = true,
+                                 .next = r->bucket[hash & (r->n_buckets - 1)]};
+    if (n->group != NONE)
+        r->group[n->group].n_nodes++;
     memset(n->page, 0xff, sizeof(n->page)); /* NONE */
     r->bucket[hash & (r->n_buckets - 1)] = i;
     memcpy(tokens_of(r, i), digit, (size_t)r->pages->page_tokens * sizeof(int32_t));
@@ -401,16 +467,46 @@ static const int32_t *digit_of(struct wrk_radix *r, const struct wrk_text *t, ui
     return r->digit;
 }
 
-static int32_t root_of(struct wrk_radix *r, const uint8_t *ns, bool make)
+static int32_t root_find(struct wrk_radix *r, const uint8_t *ns, uint32_t *hash)
 {
-    uint32_t hash;
-    int32_t i;
-
     memset(r->digit, 0, (size_t)r->pages->page_tokens * sizeof(int32_t));
     memcpy(r->digit, ns, WRK_NS_BYTES);
-    hash = hash_of(r, NONE, r->digit);
-    i = find(r, NONE, r->digit, hash);
-    return i != NONE || !make ? i : node_new(r, NONE, r->digit, hash);
+    *hash = hash_of(r, NONE, r->digit);
+    return find(r, NONE, r->digit, *hash);
+}
+
+/* An owner's group, a free one if it has none, or NONE. */
+static int32_t group_of(struct wrk_radix *r, const struct wrk_radix_owner *owner)
+{
+    int32_t free = NONE;
+
+    for (int32_t g = 0; g < (int32_t)WRK_RADIX_OWNERS; g++) {
+        if (r->group[g].n_nodes == 0)
+            free = free == NONE ? g : free;
+        else if (memcmp(r->group[g].owner.id, owner->id, WRK_NS_BYTES) == 0)
+            return g;
+    }
+    if (free != NONE)
+        r->group[free] = (struct wrk_radix_group){.newest = NONE, .oldest = NONE};
+    return free;
+}
+
+/* The namespace's root, made where there is none. NONE: no node is free, or no group for an
+ * owner that has a bound. */
+static int32_t root_of(struct wrk_radix *r, const uint8_t *ns, const struct wrk_radix_owner *owner)
+{
+    uint32_t hash;
+    int32_t i = root_find(r, ns, &hash), group = NONE;
+
+    if (i != NONE)
+        group = r->node[i].group;
+    else if (owner->known && (group = group_of(r, owner)) == NONE && owner->percent > 0)
+        return NONE;
+    if (i == NONE)
+        i = node_new(r, NONE, group, r->digit, hash);
+    if (i != NONE && group != NONE)
+        r->group[group].owner = *owner;
+    return i;
 }
 
 /* First page that a prefix of n pages needs in a class. */
@@ -426,7 +522,8 @@ void wrk_radix_match(struct wrk_radix *r, const uint8_t *ns, const struct wrk_te
 {
     uint32_t known = 0, whole = n / r->pages->page_tokens, best = 0;
     uint32_t since[BE_KV_CLASSES] = {0}; /* first of the run of pages that ends here */
-    int32_t at = root_of(r, ns, false);
+    uint32_t root_hash;
+    int32_t at = root_find(r, ns, &root_hash);
 
     for (; at != NONE && known < whole && known < r->max_path; known++) {
         const int32_t *d = digit_of(r, t, known);
@@ -488,7 +585,7 @@ static void give_pages(struct wrk_radix *r, int32_t i, const struct wrk_table *t
             }
             continue;
         }
-        if (page != NONE && make_room(r, r->pages->cls[c].page_bytes))
+        if (page != NONE && make_room(r, r->node[i].group, r->pages->cls[c].page_bytes))
             page_in(r, i, c, page);
     }
 }
@@ -501,15 +598,16 @@ static bool lacks_global(const struct wrk_radix *r, int32_t i)
     return false;
 }
 
-void wrk_radix_insert(struct wrk_radix *r, const uint8_t *ns, const struct wrk_text *t, uint32_t n,
-                      const struct wrk_table *table, bool checkpoint)
+void wrk_radix_insert(struct wrk_radix *r, const uint8_t *ns, const struct wrk_radix_owner *owner,
+                      const struct wrk_text *t, uint32_t n, const struct wrk_table *table,
+                      bool checkpoint)
 {
     uint32_t whole = n / r->pages->page_tokens, k = 0;
     int32_t at, child;
 
     if (whole == 0 || whole > r->max_path || r->budget_bytes == 0)
         return;
-    for (at = root_of(r, ns, true); at != NONE && k < whole; k++, at = child) {
+    for (at = root_of(r, ns, owner); at != NONE && k < whole; k++, at = child) {
         const int32_t *d = digit_of(r, t, k);
         uint32_t hash = hash_of(r, at, d);
         bool fresh;
@@ -517,7 +615,7 @@ void wrk_radix_insert(struct wrk_radix *r, const uint8_t *ns, const struct wrk_t
         r->guard = at;
         child = find(r, at, d, hash);
         fresh = child == NONE;
-        if (fresh && (child = node_new(r, at, d, hash)) == NONE)
+        if (fresh && (child = node_new(r, at, NONE, d, hash)) == NONE)
             break;
         r->guard = child;
         give_pages(r, child, table, k, checkpoint);
@@ -576,6 +674,35 @@ static const char *fault_of_order(const struct wrk_radix *r, uint32_t *seen)
                                                                           : NULL;
 }
 
+/* Every node of a group in its list, in the order of use, and its bytes. */
+static const char *fault_of_groups(const struct wrk_radix *r)
+{
+    for (int32_t g = 0; g < (int32_t)WRK_RADIX_OWNERS; g++) {
+        int32_t at = r->group[g].newest, before = NONE;
+        uint64_t bytes = 0;
+        uint32_t n = 0;
+
+        for (int32_t i = r->newest; i != NONE && r->group[g].n_nodes > 0; i = r->node[i].older) {
+            const struct wrk_radix_node *w = &r->node[i];
+
+            if (w->group != g)
+                continue;
+            if (at != i || w->group_newer != before ||
+                (w->parent != NONE && r->node[w->parent].group != g))
+                return "the order of a group is broken";
+            before = i;
+            at = w->group_older;
+            n++;
+            for (uint32_t c = 0; c < r->pages->n_classes; c++)
+                bytes += w->page[c] != NONE ? r->pages->cls[c].page_bytes : 0;
+        }
+        if (n != r->group[g].n_nodes || bytes != r->group[g].bytes ||
+            (n > 0 && (at != NONE || r->group[g].oldest != before)))
+            return "a miscount of a group";
+    }
+    return NULL;
+}
+
 const char *wrk_radix_fault(const struct wrk_radix *r)
 {
     uint32_t *seen = calloc((size_t)r->n_nodes + 1, sizeof(*seen)), n_cached[BE_KV_CLASSES] = {0};
@@ -596,5 +723,7 @@ const char *wrk_radix_fault(const struct wrk_radix *r)
             why = "a miscount of cached pages";
     }
     free(seen);
+    if (why == NULL)
+        why = fault_of_groups(r);
     return why != NULL ? why : bytes != r->used_bytes ? "a miscount of bytes" : NULL;
 }

@@ -10,15 +10,25 @@
  * sequence that begins with a prefix shares them. What a sequence holds is never
  * freed by the tree, and the tree never keeps a page from a sequence that was
  * admitted: pages that only the tree holds are reclaimed on demand, the longest
- * unused leaf first. Everything is allocated at init. Single-threaded.
- * Page: docs/prompt-cache.md. Tests: tests/worker/test_wrk_radix.c
+ * unused leaf first. An owner's namespaces together may be bound to a part of the
+ * budget: what it keeps beyond that takes the place of its own longest unused. Everything is
+ * allocated at init. Single-threaded. Page: docs/prompt-cache.md. Tests:
+ * tests/worker/test_wrk_radix.c
  */
 #ifndef INFERD_WRK_RADIX_H
 #define INFERD_WRK_RADIX_H
 
 #include "wrk_pages.h"
 
-#define WRK_NS_BYTES 32 /* of a namespace: a digest the front made */
+#define WRK_NS_BYTES 32      /* of a namespace: a digest the front made */
+#define WRK_RADIX_OWNERS 256 /* that have something in the tree */
+
+/* Of whom a namespace is. */
+struct wrk_radix_owner {
+    uint8_t id[WRK_NS_BYTES];
+    bool known;       /* false: the namespace stands for itself, without a bound */
+    uint32_t percent; /* of the budget; 0 = no bound of its own */
+};
 
 /* Tokens in two pieces: a prompt, and an answer to it. */
 struct wrk_text {
@@ -58,6 +68,13 @@ struct wrk_radix {
     struct {
         int32_t newest, oldest; /* nodes with a page of this windowed class */
     } win[BE_KV_CLASSES];
+    struct wrk_radix_group {
+        struct wrk_radix_owner owner;
+        uint32_t n_nodes; /* 0: free */
+        uint64_t bytes;
+        int32_t newest, oldest; /* of its nodes */
+    } group[WRK_RADIX_OWNERS];
+    uint64_t pool_bytes;
     uint64_t budget_bytes, used_bytes;
     uint64_t seed;
     uint32_t sweep; /* looks for something to evict */
@@ -84,9 +101,11 @@ void wrk_radix_match(struct wrk_radix *r, const uint8_t *ns, const struct wrk_te
 /* Counts a lookup: of n tokens, `hit` came from the tree. */
 void wrk_radix_count(struct wrk_radix *r, uint32_t n, uint32_t hit, uint32_t window_tokens);
 /* Keeps what the table holds of the text's first n tokens, whole pages only; with
- * their windows (a checkpoint) when asked. What has no room is left out. */
-void wrk_radix_insert(struct wrk_radix *r, const uint8_t *ns, const struct wrk_text *t, uint32_t n,
-                      const struct wrk_table *table, bool checkpoint);
+ * their windows (a checkpoint) when asked. What has no room is left out. owner: of the
+ * namespace; its newest percent counts. */
+void wrk_radix_insert(struct wrk_radix *r, const uint8_t *ns, const struct wrk_radix_owner *owner,
+                      const struct wrk_text *t, uint32_t n, const struct wrk_table *table,
+                      bool checkpoint);
 /* Evicts down to the new budget as far as nobody uses the pages. */
 void wrk_radix_set_budget(struct wrk_radix *r, uint64_t bytes);
 /* Again, after a sequence let go. */

@@ -72,7 +72,8 @@ static void keep(struct wrk_engine *e, struct wrk_seq *s)
     struct wrk_text t = wrk_seq_text(s);
 
     if (caches(e, &s->task->gen))
-        wrk_radix_insert(&e->radix, s->task->gen.ns, &t, s->pos, &s->table, true);
+        wrk_radix_insert(&e->radix, s->task->gen.ns, &s->task->gen.owner, &t, s->pos, &s->table,
+                         true);
     s->n_kept = s->pos;
 }
 

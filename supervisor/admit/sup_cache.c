@@ -41,6 +41,18 @@ void sup_cache_ns(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret
     crypto_generichash_final(&h, out, SUP_CACHE_NS_BYTES);
 }
 
+void sup_cache_tenant(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret *s,
+                      const char *tenant)
+{
+    static const char domain[] = "inferd prompt cache tenant 1";
+    crypto_generichash_state h;
+
+    crypto_generichash_init(&h, s->bytes, sizeof(s->bytes), SUP_CACHE_NS_BYTES);
+    add(&h, domain, sizeof(domain) - 1);
+    add(&h, tenant, strlen(tenant));
+    crypto_generichash_final(&h, out, SUP_CACHE_NS_BYTES);
+}
+
 /* Deals `left` in proportion to weight among those below their cap; returns what
  * nobody could take. */
 static uint64_t deal(struct sup_cache_share *w, size_t n, uint64_t left, bool by_demand)

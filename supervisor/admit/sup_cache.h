@@ -13,7 +13,6 @@
 #include "rc.h"
 
 #define SUP_CACHE_NS_BYTES 32
-#define SUP_TENANT_DEFAULT "default" /* of every request until keys name tenants */
 
 struct sup_cache_secret {
     uint8_t bytes[32];
@@ -25,6 +24,10 @@ enum rc sup_cache_secret_new(struct sup_cache_secret *out, struct rc_err *err);
  * none). A client's key never reaches another tenant's namespace. */
 void sup_cache_ns(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret *s,
                   const char *tenant, const char *key, size_t n_key);
+
+/* The tenant alone, over all its namespaces: whom a bound counts for. */
+void sup_cache_tenant(uint8_t out[SUP_CACHE_NS_BYTES], const struct sup_cache_secret *s,
+                      const char *tenant);
 
 struct sup_cache_share {
     uint64_t cap_bytes; /* the worker's KV cache */

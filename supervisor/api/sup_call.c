@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "sup_call_admit.h"
 #include "sup_conf.h"
 #include "sup_fleet.h"
 #include "sup_front.h"
@@ -28,7 +29,6 @@
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
-#define TIMEOUT_MAX_MS 86400000
 /* largest bodies and sets of files that calls may hold together while they wait */
 #define BODIES_HELD 16
 #define MEDIA_HELD 4
@@ -41,7 +41,7 @@ struct sup_blk {
 /* Rows that every model endpoint has. */
 enum { ALL_TIMEOUT, ALL_KEEP, ALL_MODEL, ALL_N };
 static const struct sup_field all_fields[ALL_N] = {
-    {"timeout_ms", SUP_FT_INT, false, 1, TIMEOUT_MAX_MS, 0, NULL},
+    {"timeout_ms", SUP_FT_INT, false, 1, SUP_TIMEOUT_MAX_MS, 0, NULL},
     {"keep_alive", SUP_FT_ANY, false, 0, 0, 0, NULL},
     {"model", SUP_FT_STR, true, 1, SUP_NAME_MAX, 0, NULL}, /* last: not where ops->model_of is */
 };
@@ -55,9 +55,14 @@ static void enter(struct sup_call *c)
 
 static void cancel_all(struct sup_call *c)
 {
-    for (uint32_t i = 0; i < c->n_parts; i++)
-        if (c->parts[i].ticket)
-            sup_ticket_cancel(&c->parts[i].ticket);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        struct sup_part *p = &c->parts[i];
+
+        if (!p->ticket)
+            continue;
+        sup_admit_end(p, false, sup_ticket_started(p->ticket));
+        sup_ticket_cancel(&p->ticket);
+    }
 }
 
 /* Frees what was allocated after `keep`. */
@@ -100,6 +105,8 @@ static void destroy(struct sup_call *c)
     free_mem(c, NULL);
     free(c->parts);
     hold(c, 0);
+    sup_admit_over(c->front, &c->tenant);
+    sup_grant_unref(&c->grant_ref);
     if (c->counted)
         c->front->active--;
     if (c->timer_used)
@@ -202,6 +209,8 @@ static struct sup_req *req_take(struct sup_call *c)
 {
     struct sup_req *req = c->req;
 
+    if (!c->streaming)
+        sup_admit_headers(c->front, c->grant, req);
     c->req = NULL;
     return req;
 }
@@ -284,6 +293,7 @@ static void stream_open(struct sup_call *c)
     if (c->streaming)
         return;
     c->streaming = true;
+    sup_admit_headers(c->front, c->grant, c->req);
     sup_req_set_header(c->req, "Cache-Control", "no-cache");
     sup_req_set_header(c->req, "X-Accel-Buffering", "no");
     sup_stream_start(c->req, 200, "text/event-stream; charset=utf-8", on_drain, c);
@@ -351,6 +361,7 @@ static void on_frame(void *user, const Ipc__Frame *fr)
 
     enter(c);
     c->got_frame = true;
+    sup_admit_frame(p, fr);
     sup_pass_note(c->front, c->model_id, fr);
     if (c->req)
         c->ops->frame(c, p->idx, fr);
@@ -375,6 +386,7 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
 
     enter(c);
     p->ticket = NULL;
+    sup_admit_end(p, err == NULL, false);
     c->n_left--;
     if (err)
         sup_pass_failed(c->front, c->model_id, err);
@@ -429,50 +441,30 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
         .req_id = sup_req_id(c->req),
         .frame = frame,
         .deadline_us = c->deadline_us,
+        .tenant = c->grant->tenant,
+        .weight = c->grant->weight,
         .keep_alive = c->keep_set ? &c->keep_ms : NULL,
         .on_frame = on_frame,
         .on_end = on_end,
         .user = &c->parts[part],
     };
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = sup_fleet_submit(c->front->fleet, &t, &c->parts[part].ticket, &err);
+    enum rc rc;
 
-    if (rc == RC_OK)
+    if (!sup_admit_charge(&c->parts[part], frame, f))
+        return false;
+    if ((rc = sup_fleet_submit(c->front->fleet, &t, &c->parts[part].ticket, &err)) == RC_OK)
         return true;
     c->parts[part].ticket = NULL;
+    sup_admit_end(&c->parts[part], false, false);
+    if (rc == RC_BUSY)
+        sup_admit_refused(c, "queue");
     err.code = rc;
     sup_fail_refused(f, &err);
     return false;
 }
 
 /* ---------------------------------------------------------------------- start */
-
-/* "X-Request-Timeout-Ms" and the field may only lower the server's own limit. */
-static bool set_deadline(struct sup_call *c, uint64_t asked_ms, struct sup_fail *f)
-{
-    const char *h = sup_req_header(c->req, "x-request-timeout-ms");
-    uint64_t ms = c->front->conf->request_timeout_ms, head_ms = 0;
-
-    if (h) {
-        for (const char *p = h; *p && head_ms <= TIMEOUT_MAX_MS; p++)
-            head_ms =
-                *p >= '0' && *p <= '9' ? head_ms * 10 + (uint64_t)(*p - '0') : UINT64_MAX / 16;
-        if (head_ms == 0 || head_ms > TIMEOUT_MAX_MS) {
-            sup_fail_set(f, SUP_E_INVALID_REQUEST, "X-Request-Timeout-Ms",
-                         "header 'X-Request-Timeout-Ms': got \"%.40s\", expected an integer from 1 "
-                         "to %d",
-                         h, TIMEOUT_MAX_MS);
-            return false;
-        }
-    }
-    if (head_ms && (!ms || head_ms < ms))
-        ms = head_ms;
-    if (asked_ms && (!ms || asked_ms < ms))
-        ms = asked_ms;
-    if (ms)
-        c->deadline_us = sup_req_start_us(c->req) + ms * 1000;
-    return true;
-}
 
 /* Why m is of no use, or NULL. */
 static const char *lacks(enum sup_need need, const Ipc__Loaded *m)
@@ -728,42 +720,33 @@ static bool prepare(struct sup_call *c, struct sup_fail *f)
     }
     if (!(c->ops->raw_body ? read_raw(c, f) : read_json(c, framed, &timeout_ms, f)))
         return false;
-    if (!set_deadline(c, timeout_ms, f))
+    if (!sup_admit_deadline(c, timeout_ms, f))
         return false;
     if (!(c->model = sup_call_strdup(c, c->model)))
         return sup_fail_no_memory(f);
     return go(c, f);
 }
 
-static bool admit(struct sup_front *front, struct sup_fail *f)
-{
-    const uint64_t max = front->conf->max_concurrent_requests;
-
-    /* a shutdown is the fleet's to refuse: between the false readiness and the drain
-     * requests are still served */
-    if (!max || front->active < max)
-        return true;
-    sup_fail_set(f, SUP_E_OVERLOADED, "",
-                 "%u requests are in work, the limit is %llu: try again later", front->active,
-                 (unsigned long long)max);
-    return false;
-}
-
 void sup_call_run(struct sup_req *req, struct sup_front *front, const struct sup_call_ops *ops)
 {
+    struct sup_grant *grant = sup_req_grant(req);
+    struct sup_tenant *tenant = NULL;
     struct sup_call *c;
     struct sup_fail f;
 
-    if (!admit(front, &f)) {
-        sup_reply_fail(req, sup_req_shape(req), &f);
+    if (!sup_admit_server(front, grant, &f) || !sup_admit_begin(front, grant, &tenant, &f)) {
+        sup_admit_refuse(front, req, &f);
         return;
     }
     c = calloc(1, ops->size);
     if (!c) {
+        sup_admit_over(front, &tenant);
         sup_fail_no_memory(&f);
-        sup_reply_fail(req, sup_req_shape(req), &f);
+        sup_admit_refuse(front, req, &f);
         return;
     }
+    c->grant = c->grant_ref = sup_grant_ref(grant);
+    c->tenant = tenant;
     c->ops = ops;
     c->front = front;
     c->req = req;

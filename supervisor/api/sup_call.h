@@ -1,6 +1,6 @@
 /* sup_call.h - one API request in work, from handler to last byte.
  *
- * What every model endpoint shares: admission, reading the body, finding the
+ * What every model endpoint shares: admission (sup_call_admit.h), reading the body, finding the
  * model (looking at the disk once more before saying 404), deadlines, tickets,
  * errors in the right shape, SSE with heartbeats and back-pressure, and the client
  * that leaves. An endpoint embeds struct sup_call as its first member and supplies
@@ -22,6 +22,7 @@
 
 #include "inferd.pb-c.h"
 #include "sup_api_frame.h"
+#include "sup_cost.h"
 #include "sup_fields.h"
 #include "sup_json.h"
 #include "sup_status.h"
@@ -32,6 +33,7 @@ struct sup_front;
 struct sup_grant;
 struct sup_media_remote;
 struct sup_req;
+struct sup_tenant;
 struct sup_ticket;
 
 enum sup_need {
@@ -70,6 +72,12 @@ struct sup_part {
     struct sup_call *call;
     struct sup_ticket *ticket; /* NULL when not running */
     uint32_t idx;
+
+    /* private to sup_call_admit.c */
+    struct sup_cost price;
+    uint64_t charged; /* of its tenant, 0 once settled */
+    uint64_t charged_unix_s;
+    uint64_t n_deltas;
 };
 
 struct sup_call {
@@ -88,7 +96,8 @@ struct sup_call {
     uint32_t token_dim;
     struct sup_api_frame frame; /* until start has returned; empty without attachments */
     uint64_t deadline_us;
-    uint64_t keep_ms; /* where keep_set: how long the model stays loaded when idle */
+    const struct sup_grant *grant; /* of whoever asks */
+    uint64_t keep_ms;              /* where keep_set: how long the model stays loaded when idle */
     bool keep_set;
     struct sup_part *parts;
     uint32_t n_parts, n_left;
@@ -96,6 +105,9 @@ struct sup_call {
 
     /* private to sup_call.c */
     struct sup_media_remote *remote; /* until start has returned */
+    struct sup_grant *grant_ref;
+    struct sup_tenant *tenant;
+    uint64_t charged; /* by all parts */
     struct sup_blk *mem;
     uint32_t depth;
     bool waiting, rescanned, kept, streaming, paused, wrote, counted, timer_used;

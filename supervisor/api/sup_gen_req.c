@@ -12,6 +12,7 @@
 #include "ipc.h"
 #include "sup_conf.h"
 #include "sup_front.h"
+#include "sup_grant.h"
 
 static bool read_stop(struct sup_gen *g, json_t *stop, Ipc__Generate *q, struct sup_fail *f)
 {
@@ -128,10 +129,13 @@ static bool read_cache(struct sup_gen *g, const struct sup_val *v, Ipc__Generate
 
     if (!g->call.front->conf->prompt_cache || !v[SUP_G_PROMPT_CACHE].b)
         return true;
-    if (!(q->cache_ns.data = sup_call_alloc(&g->call, SUP_CACHE_NS_BYTES)))
+    if (!(q->cache_ns.data = sup_call_alloc(&g->call, SUP_CACHE_NS_BYTES)) ||
+        !(q->cache_tenant.data = sup_call_alloc(&g->call, SUP_CACHE_NS_BYTES)))
         return sup_fail_no_memory(f);
-    q->cache_ns.len = SUP_CACHE_NS_BYTES;
-    sup_cache_ns(q->cache_ns.data, &g->call.front->cache_secret, SUP_TENANT_DEFAULT,
+    q->cache_ns.len = q->cache_tenant.len = SUP_CACHE_NS_BYTES;
+    q->cache_percent = g->call.grant->cache_percent;
+    sup_cache_tenant(q->cache_tenant.data, &g->call.front->cache_secret, g->call.grant->tenant);
+    sup_cache_ns(q->cache_ns.data, &g->call.front->cache_secret, g->call.grant->tenant,
                  key->set ? key->s : "", key->set ? key->n_bytes : 0);
     return true;
 }

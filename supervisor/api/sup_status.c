@@ -1,7 +1,7 @@
 /* sup_status.c - failures to HTTP, in two tables (see sup_status.h).
  *
  * Knows nothing of sockets. Always true: every enum rc has a row; a code that
- * may be tried again is answered with 503 and a time, one that may not never is.
+ * may be tried again is answered with 503 or 429 and a time, one that may not never is.
  * Change freely: wording. Change with care: words and statuses are the public API
  * (docs/api.md, docs/openapi.yaml). Tests: tests/supervisor/test_sup_api_status.c
  */
@@ -101,6 +101,9 @@ void sup_fail_rc(struct sup_fail *f, const struct rc_err *err, uint32_t retry_ms
     /* numbers of a model that make no sense are no matter of resources (engine.md 4.3, EB-10) */
     if (err->code == RC_FORMAT && loading && strstr(err->msg, "config.json: '") != NULL)
         f->code = SUP_E_INVALID_MODEL_CONFIG;
+    /* the queue of a model is a matter of admission, not of memory: another reason */
+    if (err->code == RC_BUSY && strcmp(err->what, "max_queue") == 0)
+        f->code = SUP_E_OVERLOADED;
     f->retry_ms = codes[f->code].http < 500 ? 0 : retry_ms;
     f->err = *err;
     if (!f->err.msg[0])
@@ -171,7 +174,7 @@ static const char *tei_type(const struct sup_fail *f)
 {
     unsigned http = sup_fail_http(f);
 
-    return http < 500 ? "Validation" : http == 503 ? "Overloaded" : "Backend";
+    return http == 503 || http == 429 ? "Overloaded" : http < 500 ? "Validation" : "Backend";
 }
 
 void sup_fail_json(const struct sup_fail *f, enum sup_shape shape, struct sup_json *o)

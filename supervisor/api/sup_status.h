@@ -30,6 +30,9 @@ struct sup_json;
     X(MODEL_IDENTITY_MISMATCH, "MODEL_IDENTITY_MISMATCH", 409, "conflict_error", "", 0)           \
     X(CONTENT_TOO_LARGE, "CONTENT_TOO_LARGE", 413, "invalid_request_error", "", 0)                \
     X(UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", 415, "invalid_request_error", "", 0)      \
+    X(REQUEST_OVER_QUOTA, "REQUEST_OVER_QUOTA", 413, "invalid_request_error", "", 0)              \
+    X(RATE_LIMITED, "RATE_LIMITED", 429, "rate_limit_error", "inference_admission", 1000)         \
+    X(QUOTA_EXCEEDED, "QUOTA_EXCEEDED", 429, "rate_limit_error", "inference_admission", 1000)     \
     X(MODEL_LOAD_FAILED, "MODEL_LOAD_FAILED", 500, "server_error", "", 0)                         \
     X(INVALID_MODEL_CONFIG, "INVALID_MODEL_CONFIG", 500, "server_error", "", 0)                   \
     X(MODEL_WEIGHTS_MISSING, "MODEL_WEIGHTS_MISSING", 500, "server_error", "", 0)                 \

@@ -46,6 +46,8 @@ struct sup_task {
     Ipc__Frame *frame;    /* body only; task number is ours. Packed before
                              submit returns, so borrowed for the call */
     uint64_t deadline_us; /* CLOCK_MONOTONIC, 0 = none */
+    const char *tenant;   /* whose turn it is when several wait; copied. NULL = "default" */
+    uint32_t weight;      /* of that tenant; 0 = 1 */
     /* ms the model stays loaded when idle, from this task on until a next one says otherwise;
      * NULL = keep_alive_s. Borrowed for the call */
     const uint64_t *keep_alive;
@@ -61,7 +63,8 @@ struct sup_task {
 
 /* Queues the task; callbacks never run inside this call. *out is dead after
  * on_end or sup_ticket_cancel. Errors (nothing queued): RC_NOT_FOUND no such
- * model, RC_BUSY queue full, RC_UNLOADING shutting down, RC_NOMEM, RC_TOO_LARGE. */
+ * model, RC_BUSY queue full (what "max_queue"), RC_UNLOADING shutting down, RC_NOMEM, RC_TOO_LARGE.
+ */
 enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t, struct sup_ticket **out,
                          struct rc_err *err);
 /* The client left: the worker hears of it at once. Idempotent; accepts NULL. */
@@ -69,6 +72,8 @@ void sup_ticket_cancel(struct sup_ticket **t);
 /* A slow client pauses its own stream only: while paused, deltas are kept (bounded
  * by the answer's own max_tokens) instead of being delivered. */
 void sup_ticket_pause(struct sup_ticket *t, bool paused);
+/* It was sent to a worker, so it may have used something. */
+bool sup_ticket_started(const struct sup_ticket *t);
 /* Facts of the loaded model, NULL before the load has ended. Borrowed until the
  * next loop turn. */
 const Ipc__Loaded *sup_ticket_model(const struct sup_ticket *t);

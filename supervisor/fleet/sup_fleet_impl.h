@@ -5,6 +5,7 @@
  *   sup_fleet_room.c   memory and places: estimates, eviction, the ledger's checks
  *   sup_fleet_worker.c one worker process: channel, frames in and out, stderr
  *   sup_fleet_task.c   tickets: submit, send, deliver, end, cancel, pause
+ *   sup_fleet_queue.c  who waits, who is sent next, who must make room
  *   sup_fleet_ctl.c    the launcher's channel
  *   sup_fleet_policy.c, sup_fleet_check.c   pure decisions, pure checks
  *
@@ -20,6 +21,7 @@
 
 #include "ipc.h"
 #include "sup_conf.h"
+#include "sup_fair.h"
 #include "sup_fleet.h"
 #include "sup_fleet_check.h"
 #include "sup_fleet_policy.h"
@@ -95,6 +97,9 @@ struct held { /* an answer kept for a paused reader */
 
 enum ticket_state { TICKET_WAITING, TICKET_SENT, TICKET_ENDED };
 
+/* What a task waits for in a worker. */
+enum fleet_lane { LANE_SEQ, LANE_PASS, LANE_TEXT, FLEET_LANES };
+
 struct sup_ticket {
     struct lnk lnk;  /* slot's waiting or suspects, worker's sent */
     struct lnk turn; /* fleet's turns: something is to be delivered */
@@ -112,7 +117,10 @@ struct sup_ticket {
     struct sup_asked asked;
     unsigned deaths;
     bool delivered, paused, in_callback, cancelled, was_sent;
-    bool counted; /* in slot->n_tasks */
+    bool counted;              /* in slot->n_tasks */
+    struct sup_fair_item fair; /* while counted: in slot->lane[lane] */
+    enum fleet_lane lane;
+    uint64_t units, units_sent; /* of the lane's window: asked, and as they were counted */
     struct held *held, **held_tail;
     struct rc_err *end_err; /* while ENDED: NULL is success */
     uint32_t retry_after_ms;
@@ -153,7 +161,8 @@ struct worker {
     struct rc_err err; /* what it said about itself, code OK = nothing */
     struct lnk sent;
     size_t n_sent;
-    uint64_t n_answered; /* tasks that it ended itself, well or badly */
+    struct sup_window out_window[FLEET_LANES]; /* of those sent */
+    uint64_t n_answered;                       /* tasks that it ended itself, well or badly */
     struct sup_ticket *trial;
     struct out *out, **out_tail;
     size_t n_out;
@@ -193,8 +202,9 @@ struct slot {
     uint8_t identity[SUP_IDENTITY_BYTES];
     enum sup_slot_state state;
     struct worker *w;
-    struct lnk waiting, suspects;
+    struct lnk waiting, suspects; /* waiting: in order of arrival; who is next the lanes say */
     size_t n_suspects, n_waiting;
+    struct sup_fair lane[FLEET_LANES];
     uint32_t n_tasks;              /* tickets that have not ended */
     uint32_t refs;                 /* tickets that live */
     struct lnk demand;             /* in the fleet's queue while it wants a worker */
@@ -364,6 +374,18 @@ void sup_fleet_decided(struct sup_metrics *m, const char *model, const Ipc__Deci
 /* Adds to metrics what a worker told of its prototypes; their memory goes to 0. */
 void worker_protos(struct worker *w, const char *model, const Ipc__Stats *s);
 void worker_protos_none(struct worker *w, const char *model);
+
+/* ------------------------------------------------------- sup_fleet_queue.c */
+bool queue_push(struct slot *s, struct sup_ticket *t, const struct sup_task *task);
+struct sup_ticket *queue_next(struct worker *w); /* that may be sent now, or NULL */
+void queue_sent(struct worker *w, struct sup_ticket *t);
+void queue_back(struct worker *w, struct sup_ticket *t); /* it is no longer in the worker */
+void queue_told(struct sup_ticket *t, const Ipc__Frame *f);
+void queue_leave(struct sup_ticket *t);
+void queue_deinit(struct slot *s);
+/* The queue is full and this tenant has less than its share: the newest that waits of the one
+ * with most of it is refused. False: nobody is. */
+bool queue_make_room(struct sup_fleet *f, struct slot *s, const char *tenant, uint32_t weight);
 
 /* -------------------------------------------------------- sup_fleet_task.c */
 void ticket_pump(struct slot *s); /* sends what may be sent */

@@ -204,3 +204,36 @@ enum sup_turn sup_poison_turn(size_t n_sent, bool trial, size_t n_suspects, unsi
         return SUP_TURN_ALL;
     return first_deaths >= 2 && n_sent > 0 ? SUP_TURN_WAIT : SUP_TURN_SUSPECT;
 }
+
+#define TASKS_OUT 256 /* in a worker, of one kind */
+
+struct sup_window_most sup_window_seqs(uint32_t max_seqs)
+{
+    uint32_t ahead = 1 + max_seqs / 8;
+
+    return (struct sup_window_most){.tasks = TASKS_OUT + max_seqs,
+                                    .units = (uint64_t)max_seqs + ahead,
+                                    .each = max_seqs > 1 ? max_seqs / 2 : 1};
+}
+
+struct sup_window_most sup_window_pass(uint64_t tokens)
+{
+    return (struct sup_window_most){
+        .tasks = TASKS_OUT, .least = 16, .own = 2, .units = tokens, .each = tokens / 4};
+}
+
+struct sup_window_most sup_window_text(void)
+{
+    return (struct sup_window_most){
+        .tasks = 64, .least = 16, .own = 2, .units = 65536, .each = 16384};
+}
+
+bool sup_window_fits(const struct sup_window *out, uint64_t units, size_t own,
+                     const struct sup_window_most *most)
+{
+    if (out->tasks >= most->tasks)
+        return false;
+    if (out->tasks < most->least || own < most->own)
+        return true;
+    return out->units + (units < most->each ? units : most->each) <= most->units;
+}

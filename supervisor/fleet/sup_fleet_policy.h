@@ -113,4 +113,26 @@ enum sup_turn { SUP_TURN_WAIT, SUP_TURN_SUSPECT, SUP_TURN_ALL };
  * suspect that has delivered nothing; n_suspects waiting; deaths of the first. */
 enum sup_turn sup_poison_turn(size_t n_sent, bool trial, size_t n_suspects, unsigned first_deaths);
 
+/* ----------------------------------------------------------------- windows
+ *
+ * How much of one kind of work is in a worker at once. Units: sequences, or tokens. A task
+ * counts as at most `each`, so that a large one does not shut the door behind it. */
+struct sup_window {
+    uint32_t tasks;
+    uint64_t units;
+};
+struct sup_window_most {
+    uint32_t tasks;       /* never more */
+    uint32_t least, own;  /* so many tasks always, and of one tenant */
+    uint64_t units, each; /* each <= units */
+};
+/* Sequences: those that decode together and a few that are tokenized meanwhile. */
+struct sup_window_most sup_window_seqs(uint32_t max_seqs);
+/* Encoders: tokens of the pass that runs and of the next. */
+struct sup_window_most sup_window_pass(uint64_t tokens);
+struct sup_window_most sup_window_text(void);
+/* May a task of so many units go, of a tenant that has `own` in the worker? */
+bool sup_window_fits(const struct sup_window *out, uint64_t units, size_t own,
+                     const struct sup_window_most *most);
+
 #endif

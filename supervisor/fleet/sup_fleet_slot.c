@@ -95,6 +95,7 @@ void slot_free(struct slot *s)
     if (s->info)
         ipc__loaded__free_unpacked(s->info, NULL);
     lnk_del(&s->demand);
+    queue_deinit(s);
     free(s->id);
     free(s);
 }

@@ -122,6 +122,7 @@ static void uncount(struct sup_ticket *t, enum rc code)
     if (!t->counted)
         return;
     t->counted = false;
+    queue_leave(t);
     s->n_tasks--;
     t->f->n_tasks--;
     s->used_ms = fleet_now_ms(t->f);
@@ -137,6 +138,7 @@ static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
     struct slot *s = t->slot;
     uint64_t n = 0;
 
+    queue_told(t, f);
     switch (f->body_case) {
     case IPC__FRAME__BODY_DELTA:
         if (!t->delivered)
@@ -207,6 +209,7 @@ static void unlink_sent(struct sup_ticket *t)
 
     lnk_del(&t->lnk);
     w->n_sent--;
+    queue_back(w, t);
     if (w->trial == t)
         w->trial = NULL;
     t->w = NULL;
@@ -226,6 +229,18 @@ static void after_sent(struct worker *w)
     slot_busy(w->f, s);
 }
 
+/* Its time was over before its turn came: it never starts. */
+static bool late(struct sup_ticket *t)
+{
+    struct rc_err err = RC_ERR_INIT;
+
+    if (!t->deadline_us || t->deadline_us > now_us())
+        return false;
+    rc_fail(&err, RC_DEADLINE, "the request's time was over while it was queued");
+    ticket_end(t, &err, 0);
+    return true;
+}
+
 void ticket_pump(struct slot *s)
 {
     struct worker *w = s->w;
@@ -237,14 +252,17 @@ void ticket_pump(struct slot *s)
         struct lnk *first = s->suspects.next;
         unsigned deaths = s->n_suspects ? LNK_OF(first, struct sup_ticket, lnk)->deaths : 0;
         enum sup_turn turn = sup_poison_turn(w->n_sent, w->trial != NULL, s->n_suspects, deaths);
-        struct sup_ticket *t;
+        struct sup_ticket *t = NULL;
         enum rc rc;
 
-        if (turn == SUP_TURN_WAIT || (turn == SUP_TURN_ALL && lnk_empty(&s->waiting)))
+        if (turn == SUP_TURN_SUSPECT)
+            t = LNK_OF(first, struct sup_ticket, lnk);
+        else if (turn == SUP_TURN_ALL)
+            t = queue_next(w);
+        if (!t)
             break;
-        if (turn == SUP_TURN_ALL)
-            first = s->waiting.next;
-        t = LNK_OF(first, struct sup_ticket, lnk);
+        if (late(t))
+            continue;
         rc = worker_send_task(w, t);
         if (rc == RC_AGAIN) {
             worker_want_write(w);
@@ -263,6 +281,7 @@ void ticket_pump(struct slot *s)
         if (w->n_sent++ == 0)
             worker_watch(w);
         lnk_push(&w->sent, &t->lnk);
+        queue_sent(w, t);
         t->state = TICKET_SENT;
         t->w = w;
         t->was_sent = true;
@@ -668,15 +687,21 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
         s = slot_new(f, task->model); /* it may have been put there a moment ago */
     if (!s || (!s->listed && !s->w && !s->gone_ms && list_fresh(f)))
         return rc_fail_what(err, RC_NOT_FOUND, "model", "there is no such model");
-    if (s->n_tasks >= f->conf->max_queue) {
-        rc_fail(err, RC_BUSY,
-                "model '%s' has %u requests in work or waiting, the limit (max_queue)", s->id,
-                s->n_tasks);
+    if (s->n_tasks >= f->conf->max_queue &&
+        !queue_make_room(f, s, task->tenant ? task->tenant : "default",
+                         task->weight ? task->weight : 1)) {
+        rc_fail_what(err, RC_BUSY, "max_queue",
+                     "model '%s' has %u requests in work or waiting, the limit (max_queue)", s->id,
+                     s->n_tasks);
         sup_series_add(sup_series(f->metrics, SUP_M_TASKS, s->label, "refused"), 1);
         return RC_BUSY;
     }
     if ((rc = ticket_new(&t, f, s, task, err)) != RC_OK)
         return rc;
+    if (!queue_push(s, t, task)) {
+        ticket_free(t);
+        return rc_fail(err, RC_NOMEM, "no memory for a request");
+    }
     s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
@@ -724,6 +749,11 @@ void sup_ticket_pause(struct sup_ticket *t, bool paused)
     t->paused = paused;
     if (!paused && (t->held || t->end_err))
         turn_later(t);
+}
+
+bool sup_ticket_started(const struct sup_ticket *t)
+{
+    return t->was_sent;
 }
 
 const Ipc__Loaded *sup_ticket_model(const struct sup_ticket *t)

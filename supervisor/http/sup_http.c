@@ -274,6 +274,11 @@ enum rc sup_http_start(struct sup_http *h, struct rc_err *err)
     return rc;
 }
 
+void sup_http_early(struct sup_http *h, bool (*may)(struct sup_req *r, void *user))
+{
+    h->early = may;
+}
+
 unsigned sup_http_port(const struct sup_http *h)
 {
     return h->port;

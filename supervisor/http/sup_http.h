@@ -82,6 +82,9 @@ void sup_http_spans(struct sup_http *h, struct sup_spans *spans);
 enum rc sup_http_start(struct sup_http *h, struct rc_err *err);
 /* Before _start. Without it nobody needs a key and each request has the anonymous grant. */
 void sup_http_keys(struct sup_http *h, const struct sup_http_keys *keys);
+/* Before _start: asked of a request with a large or unsized body when its sender is known and
+ * before the body is read. false: it was answered (sup_reply), and the connection ends. */
+void sup_http_early(struct sup_http *h, bool (*may)(struct sup_req *r, void *user));
 /* Bound TCP port (useful with port 0). */
 unsigned sup_http_port(const struct sup_http *h);
 /* Stops accepting, closes idle connections; running answers go on and their

@@ -89,6 +89,26 @@ static bool allowed(const struct sup_route *route, const struct sup_grant *g)
     return !route->scope || sup_grant_scope(g, (enum sup_scope)route->scope);
 }
 
+/* Is it worth to receive its body? */
+static bool early(struct sup_conn *c)
+{
+    struct sup_http *h = c->h;
+    const struct sup_head *head = &c->req->head;
+    bool close_after = c->close_after, linger = c->linger;
+
+    if (!h->early || h->routes[c->req->route].open ||
+        !(head->chunked || head->expect || head->content_length > SUP_DRAIN_BODY_BYTES))
+        return true;
+    c->close_after = c->linger = true; /* its body stays unread */
+    sup_conn_enter(c, SUP_P_WORK);
+    if (!h->early(c->req, h->user))
+        return false;
+    c->close_after = close_after;
+    c->linger = linger;
+    sup_conn_enter(c, SUP_P_BODY);
+    return true;
+}
+
 bool sup_auth_judge(struct sup_conn *c)
 {
     struct sup_http *h = c->h;
@@ -98,7 +118,7 @@ bool sup_auth_judge(struct sup_conn *c)
     if (is == SUP_AUTH_OK && !allowed(&h->routes[r->route], r->grant))
         is = SUP_AUTH_SCOPE;
     if (is == SUP_AUTH_OK)
-        return true;
+        return early(c);
     if (r->head.chunked || r->head.content_length)
         c->close_after = c->linger = true; /* its body stays unread */
     else

@@ -23,8 +23,6 @@
 
 #include "sup_http_priv.h"
 
-#define DRAIN_BODY_BYTES 65536 /* body of an unroutable request worth reading */
-
 static void resume(struct sup_conn *c);
 
 void sup_conn_dirty(struct sup_conn *c)
@@ -64,6 +62,8 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
         SUP_I("status", status),
         SUP_F("ms", (double)(sup_now_us() - start) / 1000),
         SUP_I("bytes", r ? r->n_sent : 0),
+        SUP_S("tenant", r && r->grant ? r->grant->tenant : NULL),
+        SUP_S("key_id", r && r->grant && r->grant->key_id[0] ? r->grant->key_id : NULL),
         SUP_S("trace_id", trace_id),
         SUP_S("span_id", span_id),
     };
@@ -184,7 +184,8 @@ static void body_begins(struct sup_conn *c)
     if (r->head.expect == SUP_EXPECT_UNKNOWN) {
         sup_conn_fault(c, SUP_F_EXPECT, true);
     } else if (r->fault && has_body &&
-               (r->head.chunked || r->head.expect || r->head.content_length > DRAIN_BODY_BYTES)) {
+               (r->head.chunked || r->head.expect ||
+                r->head.content_length > SUP_DRAIN_BODY_BYTES)) {
         sup_conn_fault(c, r->fault, true);
     } else if (r->head.expect && has_body) {
         sup_out_add(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);

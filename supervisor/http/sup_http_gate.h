@@ -77,7 +77,7 @@
     X(SLOW_BODY, 408, "REQUEST_TIMEOUT", "body_timeout",                                           \
       "the request body did not arrive within body_timeout_ms")                                    \
     X(OVERDUE, 504, "DEADLINE_EXCEEDED", "request_timeout",                                        \
-      "the request was not answered within request_timeout_ms while it was running")                                    \
+      "the request was not answered within request_timeout_ms while it was running")               \
     X(CONNECTIONS, 503, "SERVICE_UNAVAILABLE", "connections",                                      \
       "max_connections are open, try again later")
 

@@ -21,12 +21,13 @@
 #include "sup_spans.h"
 #include "sup_trace.h"
 
-#define SUP_READ_BYTES 65536     /* the loop's one read buffer */
-#define SUP_AHEAD_BYTES 16384    /* pipelined bytes kept while a request is in work */
-#define SUP_OUT_SOON_BYTES 65536 /* unsent bytes that are not held for the turn's end */
-#define SUP_LINGER_MS 10000      /* after an early refusal: discard for so long, */
-#define SUP_LINGER_QUIET_MS 2000 /* and no longer than this without a byte */
-#define SUP_OVER_CONNS 64        /* connections beyond the limit that hear a 503 */
+#define SUP_DRAIN_BODY_BYTES 65536 /* body of a refused request worth reading */
+#define SUP_READ_BYTES 65536       /* the loop's one read buffer */
+#define SUP_AHEAD_BYTES 16384      /* pipelined bytes kept while a request is in work */
+#define SUP_OUT_SOON_BYTES 65536   /* unsent bytes that are not held for the turn's end */
+#define SUP_LINGER_MS 10000        /* after an early refusal: discard for so long, */
+#define SUP_LINGER_QUIET_MS 2000   /* and no longer than this without a byte */
+#define SUP_OVER_CONNS 64          /* connections beyond the limit that hear a 503 */
 #define SUP_OVERDUE_GRACE_MS 10000
 #define SUP_AUTH_WAIT_MS 5000 /* for an answer about a key */
 #define SUP_EXTRA_BYTES 8192  /* headers set by a handler */
@@ -54,6 +55,7 @@ struct sup_http {
     void *user;
     struct sup_http_keys keys; /* ask NULL: nobody needs one */
     struct sup_grant *anonymous;
+    bool (*early)(struct sup_req *r, void *user); /* or NULL */
     struct sup_hp_env env;
 
     uv_prepare_t turn_end;

@@ -47,6 +47,16 @@
       "a worker died before their first byte")                                                     \
     X(TOKENS, "inferd_tokens_total", COUNTER, "model", "kind", "tokens: prompt, completion, embed")\
     X(TTFT, "inferd_time_to_first_token_seconds", HISTOGRAM, "model", NULL, "request to first token")\
+    X(TENANTS, "inferd_tenants", GAUGE, NULL, NULL, "tenants whose use is remembered")             \
+    X(TENANT_REQUESTS, "inferd_tenant_requests_total", COUNTER, "tenant", NULL, "requests that "   \
+      "were let in; tenants beyond 200 are other")                                                 \
+    X(TENANT_TOKENS, "inferd_tenant_tokens_total", COUNTER, "tenant", "kind", "tokens used: "      \
+      "prompt (or input), answer")                                                                 \
+    X(TENANT_REFUSED, "inferd_tenant_refused_total", COUNTER, "tenant", NULL, "requests refused "  \
+      "by a limit of the tenant, of the server or of a model's queue")                             \
+    X(ADMISSION_REFUSED, "inferd_admission_refused_total", COUNTER, "reason", NULL, "the same by " \
+      "reason: server, concurrency, requests, tokens, day, never (larger than a limit), tenants "  \
+      "(too many at once), queue")                                                                 \
     X(WORKERS, "inferd_workers", GAUGE, "state", NULL, "workers by state")                         \
     X(WORKER_DEATHS, "inferd_worker_deaths_total", COUNTER, "model", "cause", "workers that ended "\
       "unasked: exit, signal, hang, protocol, oom")                                                \
@@ -55,7 +65,8 @@
     X(MODEL_LOAD_SECONDS, "inferd_model_load_seconds", HISTOGRAM, "model", NULL, "time to load")   \
     X(MODEL_UNLOADS, "inferd_model_unloads_total", COUNTER, "model", "reason", "idle, evicted, "   \
       "asked, changed, shutdown")                                                                  \
-    X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting for a load")       \
+    X(LOAD_WAITERS, "inferd_load_waiters", GAUGE, "model", NULL, "tasks waiting in the server: "   \
+      "for a load, or for their turn in the worker")                                               \
     X(LEDGER_BYTES, "inferd_ledger_bytes", GAUGE, "kind", "tier", "bytes reserved: weights, kv, "  \
       "workspace; and limit")                                                                      \
     X(PROCESSES, "inferd_worker_processes", GAUGE, NULL, NULL, "worker processes that hold "       \

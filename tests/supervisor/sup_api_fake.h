@@ -24,6 +24,7 @@
 #include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_metrics.h"
+#include "sup_quota.h"
 #include "sup_spans.h"
 
 #define FAKE_CHECK(x)                                               \
@@ -41,7 +42,7 @@ struct fake_kv {
 struct sup_req {
     const char *method, *path, *tail;
     const char *query_model;
-    struct fake_kv in[4], out[8];
+    struct fake_kv in[4], out[12];
     unsigned n_in, n_out;
     const char *body;
     size_t n_body;
@@ -54,7 +55,7 @@ struct sup_req {
     struct sup_json answer;
     bool streaming, full, cut_on_write, done;
     unsigned writes;
-    struct sup_grant *grant; /* NULL: the anonymous one */
+    struct sup_grant *grant; /* NULL: T.grant */
     struct sup_facts facts;
 };
 
@@ -62,7 +63,7 @@ struct sup_ticket {
     struct sup_task task;
     Ipc__Frame *frame;
     char *model;
-    bool dead, paused, cancelled;
+    bool dead, paused, cancelled, started;
 };
 
 struct sup_fleet {
@@ -125,15 +126,6 @@ void sup_req_known(struct sup_req *r, enum sup_auth_is verdict, struct sup_grant
     (void)r, (void)verdict, (void)g;
     FAKE_CHECK(false);
 }
-struct sup_grant *sup_req_grant(const struct sup_req *r)
-{
-    static struct sup_grant *anonymous;
-
-    FAKE_CHECK(!r->done);
-    if (!anonymous)
-        FAKE_CHECK(sup_grant_anonymous(&anonymous, NULL) == RC_OK);
-    return r->grant ? r->grant : anonymous;
-}
 const char *sup_req_id(const struct sup_req *r)
 {
     FAKE_CHECK(!r->done);
@@ -157,7 +149,7 @@ void sup_req_on_abort(struct sup_req *r, void (*fn)(void *), void *user)
 }
 void sup_req_set_header(struct sup_req *r, const char *name, const char *value)
 {
-    FAKE_CHECK(!r->done && !r->streaming && r->n_out < 8);
+    FAKE_CHECK(!r->done && !r->streaming && r->n_out < 12);
     snprintf(r->out[r->n_out].name, sizeof(r->out[0].name), "%s", name);
     snprintf(r->out[r->n_out].value, sizeof(r->out[0].value), "%s", value);
     r->n_out++;
@@ -241,6 +233,11 @@ void sup_ticket_cancel(struct sup_ticket **t)
     (*t)->cancelled = true;
     fake_bury(*t);
     *t = NULL;
+}
+bool sup_ticket_started(const struct sup_ticket *t)
+{
+    FAKE_CHECK(!t->dead);
+    return t->started;
 }
 void sup_ticket_pause(struct sup_ticket *t, bool paused)
 {
@@ -333,8 +330,15 @@ static struct {
     struct sup_conf conf;
     struct sup_fleet fleet;
     struct sup_req req;
+    struct sup_grant *grant; /* anonymous; a test may set its limits */
     Ipc__Loaded gemma, minilm, eg2, ranker, m3, gliner;
 } T;
+
+struct sup_grant *sup_req_grant(const struct sup_req *r)
+{
+    FAKE_CHECK(!r->done);
+    return r->grant ? r->grant : T.grant;
+}
 
 static inline void fake_setup(void)
 {
@@ -347,6 +351,8 @@ static inline void fake_setup(void)
     T.conf.sandbox = (char *)"strict";
     T.conf.require_auth = (char *)"auto";
     T.conf.vault_dir = (char *)"";
+    T.front.quota = sup_quota_new(SUP_TENANTS_MAX);
+    FAKE_CHECK(sup_grant_anonymous(&T.grant, NULL) == RC_OK);
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
@@ -427,6 +433,9 @@ static inline void fake_teardown(void)
     FAKE_CHECK(uv_loop_close(&T.front.loop) == 0);
     fake_req_reset();
     sup_metrics_free(&T.front.metrics);
+    sup_quota_free(&T.front.quota);
+    FAKE_CHECK(T.grant->refs == 1);
+    sup_grant_unref(&T.grant);
 }
 
 static inline void fake_header(const char *name, const char *value)

@@ -397,6 +397,52 @@ static void the_machine_has_a_limit(void **s)
     assert_true(v >= 64u << 20 && v < 1ull << 50);
 }
 
+/* units out, tasks out, of this tenant, units asked -> may it go */
+static void windows_keep_a_worker_fed_and_no_more(void **s)
+{
+    const struct sup_window_most seqs = sup_window_seqs(8), one = sup_window_seqs(1),
+                                 pass = sup_window_pass(4000), text = sup_window_text();
+    const struct {
+        const struct sup_window_most *most;
+        uint64_t out;
+        uint32_t tasks;
+        size_t own;
+        uint64_t units;
+        bool fits;
+    } rows[] = {
+        {&seqs, 0, 0, 0, 1, true},
+        {&seqs, 9, 9, 9, 1, true}, /* 8 and 2 ahead */
+        {&seqs, 10, 10, 10, 1, false},
+        {&seqs, 10, 10, 0, 1, false}, /* whoever it is: it would only wait in the worker */
+        {&seqs, 6, 6, 6, 64, true},   /* counts as half of what runs: it is cut up there */
+        {&seqs, 7, 7, 7, 64, false},
+        {&one, 0, 0, 0, 64, true},
+        {&one, 1, 1, 1, 1, true},
+        {&one, 2, 2, 2, 1, false},
+        {&pass, 0, 0, 0, 1u << 20, true},
+        {&pass, 4000, 15, 15, 1, true}, /* a few, however long */
+        {&pass, 3900, 16, 16, 100, true},
+        {&pass, 3901, 16, 16, 100, false},
+        {&pass, 3000, 16, 16, 1u << 20, true}, /* a large one counts as a quarter */
+        {&pass, 3001, 16, 16, 1u << 20, false},
+        {&pass, 4000, 200, 1, 1, true}, /* who has next to nothing there is not shut out */
+        {&pass, 4000, 200, 2, 1, false},
+        {&pass, 100, 256, 0, 1, false},
+        {&text, 0, 63, 63, 1, true},
+        {&text, 0, 64, 0, 1, false},
+        {&text, 65536, 17, 17, 1, false},
+    };
+
+    (void)s;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sup_window out = {rows[i].tasks, rows[i].out};
+
+        if (sup_window_fits(&out, rows[i].units, rows[i].own, rows[i].most) != rows[i].fits)
+            fail_msg("row %zu", i);
+        assert_true(rows[i].most->each >= 1 && rows[i].most->each <= rows[i].most->units);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_limit_may_become_known_late),
         cmocka_unit_test(random_claims_never_break_the_sum),
         cmocka_unit_test(the_machine_has_a_limit),
+        cmocka_unit_test(windows_keep_a_worker_fed_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,8 @@ static struct {
     enum sup_auth_is now; /* else this */
     bool admin;
     uint32_t endpoints;
+    int n_early;
+    bool full; /* no large body is wanted */
 } k;
 
 static struct sup_grant *grant(void)
@@ -66,6 +68,15 @@ static void refuse(struct sup_req *r, void *user, enum sup_auth_is why)
               "text/plain", text, strlen(text));
 }
 
+static bool early(struct sup_req *r, void *user)
+{
+    (void)user;
+    k.n_early++;
+    if (k.full)
+        sup_reply(r, 429, "text/plain", sup_req_grant(r)->tenant, 4);
+    return !k.full;
+}
+
 /* Says who asked, and whether the key can still be seen. */
 static void h_who(struct sup_req *r, void *user)
 {
@@ -100,6 +111,7 @@ static struct rig *rig_with_keys(bool keys)
                      RC_OK);
     if (keys)
         sup_http_keys(g->http, &hooks);
+    sup_http_early(g->http, early);
     assert_int_equal(sup_http_start(g->http, NULL), RC_OK);
     return g;
 }
@@ -245,6 +257,84 @@ static void a_refused_body_stays_unread(void **state)
     rig_free(g);
 }
 
+/* Who has no room says so before a large body comes, and is asked of nothing else. */
+static void a_large_body_may_be_refused_by_its_head(void **state)
+{
+    static const struct {
+        const char *head;
+        bool full, asked;
+        int status; /* 0: the body is awaited */
+    } rows[] = {
+        {"POST /who HTTP/1.1\r\n" H "Content-Length: 65537\r\n\r\n", true, true, 429},
+        {"POST /who HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n", true, true, 429},
+        {"POST /who HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", true, true,
+         429},
+        {"POST /who HTTP/1.1\r\n" H "Content-Length: 65537\r\n\r\n", false, true, 0},
+        {"POST /who HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello", true, false, 200},
+        {"GET /open HTTP/1.1\r\n" H "Content-Length: 65537\r\n\r\n", true, false, 0},
+    };
+    struct rig *g = rig_with_keys(true);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct client c = c_open(g);
+
+        k.now = SUP_AUTH_OK;
+        k.full = rows[i].full;
+        k.n_early = 0;
+        c_text(g, &c, rows[i].head);
+        if (rows[i].status) {
+            READ_UNTIL(g, &c, answered(&c));
+            assert_int_equal(status_of(&c), rows[i].status);
+        } else {
+            for (int t = 0; t < 20; t++)
+                turn(g);
+            c_read(&c);
+            assert_int_equal(c.n, 0);
+        }
+        assert_int_equal(k.n_early, rows[i].asked);
+        if (rows[i].status == 429) { /* what comes behind it is no request */
+            assert_non_null(strstr(c.in, "acme"));
+            c_text(g, &c, "GET /who HTTP/1.1\r\n" H "\r\n");
+            shutdown(c.fd, SHUT_WR);
+            READ_UNTIL(g, &c, c.closed);
+            assert_int_equal(count(c.in, "HTTP/1.1 "), 1);
+            assert_false(c.reset);
+        }
+        c_free(&c);
+    }
+    rig_free(g);
+}
+
+/* The same where the sender is known later; a body that is wanted is read whole. */
+static void a_large_body_waits_for_its_sender(void **state)
+{
+    struct rig *g = rig_with_keys(true);
+    static char body[70001];
+    struct client c;
+
+    (void)state;
+    memset(body, 'x', 70000);
+    for (int full = 0; full < 2; full++) {
+        k.later = true;
+        k.n_asked = k.n_early = 0;
+        k.full = full;
+        c = c_open(g);
+        c_text(g, &c, "POST /who HTTP/1.1\r\n" H "Content-Length: 70000\r\n\r\n");
+        WAIT_FOR(g, k.n_asked == 1);
+        assert_int_equal(k.n_early, 0);
+        sup_req_known(k.asked, SUP_AUTH_OK, grant());
+        WAIT_FOR(g, k.n_early == 1);
+        if (!full)
+            c_send(g, &c, body, 70000);
+        READ_UNTIL(g, &c, answered(&c));
+        assert_int_equal(status_of(&c), full ? 429 : 200);
+        assert_true(full || strstr(c.in, "body=70000"));
+        c_free(&c);
+    }
+    rig_free(g);
+}
+
 static void an_answer_that_comes_later(void **state)
 {
     struct rig *g = rig_with_keys(true);
@@ -357,6 +447,8 @@ int main(void)
         cmocka_unit_test(a_probe_is_answered_without_a_question),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(a_refused_body_stays_unread),
+        cmocka_unit_test(a_large_body_may_be_refused_by_its_head),
+        cmocka_unit_test(a_large_body_waits_for_its_sender),
         cmocka_unit_test(an_answer_that_comes_later),
         cmocka_unit_test(a_client_that_leaves_is_forgotten),
         cmocka_unit_test(a_server_that_stops_forgets_too),

@@ -46,6 +46,7 @@ struct seq {
     struct wrk_table t;
     int32_t tok[CTX];
     uint8_t ns[WRK_NS_BYTES];
+    struct wrk_radix_owner owner;
     uint32_t n_prompt, n, pos;
     bool open;
 };
@@ -139,7 +140,7 @@ static void insert(struct rig *x, struct seq *s, uint32_t n, bool checkpoint)
 {
     struct wrk_text t = text_of(s);
 
-    wrk_radix_insert(&x->r, s->ns, &t, n, &s->t, checkpoint);
+    wrk_radix_insert(&x->r, s->ns, &s->owner, &t, n, &s->t, checkpoint);
 }
 
 /* What the rows from pos on can see is what computing would have written. */
@@ -198,6 +199,13 @@ static void fill(struct seq *s, uint32_t ns, uint32_t start, uint32_t n_prompt, 
     s->n = n;
 }
 
+static void own(struct seq *s, uint32_t owner, uint32_t percent, bool known)
+{
+    memset(s->owner.id, (int)(200 + owner), WRK_NS_BYTES);
+    s->owner.percent = percent;
+    s->owner.known = known;
+}
+
 /* A whole sequence, computed and left in the tree. */
 static void serve(struct rig *x, struct seq *s, uint32_t step)
 {
@@ -253,6 +261,7 @@ static void random_round(uint32_t round)
     };
     uint32_t k = round % 6, chunk = 1 + below(64);
     uint64_t budget = below(4) == 0 ? below(40000) : UINT64_MAX;
+    bool owned = round % 2 == 1; /* two owners of two namespaces each, with bounds that change */
     struct rig *x;
 
     state = seed = 1000 + round;
@@ -264,7 +273,8 @@ static void random_round(uint32_t round)
         if (!s->open) {
             uint32_t n = 2 + below(CTX - 2);
 
-            fill(s, below(2), below(4), 1 + below(n - 1), n);
+            fill(s, below(4), below(4), 1 + below(n - 1), n);
+            own(s, s->ns[0] % 2, owned ? below(3) * 20 : 0, owned);
             if (seq_open(x, s, below(5) != 0) && below(4) == 0 && s->t.to[0] == s->t.n_prefix) {
                 struct wrk_prefix p = match(x, s, s->n_prompt - 1);
 
@@ -504,6 +514,87 @@ static void a_failed_allocation_leaves_nothing_behind(void **st)
 #endif
 }
 
+/* One sequence of `pages` pages that no other begins like. */
+static void keep_own(struct rig *x, uint32_t ns, uint32_t owner, uint32_t percent, uint32_t first,
+                     uint32_t pages)
+{
+    struct seq *s = &x->s[0];
+
+    fill(s, ns, 0, pages * PT - 1, pages * PT);
+    for (uint32_t i = 0; i < pages * PT; i++)
+        s->tok[i] = (int32_t)first;
+    own(s, owner, percent, true);
+    serve(x, s, 64);
+}
+
+static uint32_t kept(struct rig *x, uint32_t ns, uint32_t first, uint32_t pages)
+{
+    struct seq *s = &x->s[0];
+
+    fill(s, ns, 0, pages * PT, pages * PT);
+    for (uint32_t i = 0; i < pages * PT; i++)
+        s->tok[i] = (int32_t)first;
+    return match(x, s, pages * PT).n;
+}
+
+static uint64_t bytes_of(const struct rig *x, uint32_t owner)
+{
+    for (uint32_t g = 0; g < WRK_RADIX_OWNERS; g++)
+        if (x->r.group[g].n_nodes > 0 && x->r.group[g].owner.id[0] == 200 + owner)
+            return x->r.group[g].bytes;
+    return 0;
+}
+
+/* A quarter of 40 pages: whatever it asks, over all its namespaces, and others lose nothing. */
+static void an_owner_keeps_no_more_than_its_part(void **st)
+{
+    struct rig *x = rig_new(80, 0, 0, 0, 1, 64, 40 * 100);
+
+    (void)st;
+    keep_own(x, 9, 1, 0, 500, 20);
+    for (uint32_t i = 0; i < 12; i++) {
+        keep_own(x, i % 3, 0, 25, 100 + i, 4);
+        assert_true(bytes_of(x, 0) <= 1000);
+        check_books(x);
+    }
+    assert_int_equal(bytes_of(x, 0), 1000);
+    assert_int_equal(bytes_of(x, 1), 2000);
+    assert_int_equal(kept(x, 9, 500, 20), 20);
+    assert_int_equal(kept(x, 11 % 3, 111, 4), 4); /* its newest are whole, */
+    assert_int_equal(kept(x, 10 % 3, 110, 4), 4);
+    assert_int_equal(kept(x, 9 % 3, 109, 4), 2); /* and what is left goes to the one before */
+    assert_int_equal(kept(x, 8 % 3, 108, 4), 0);
+    keep_own(x, 0, 0, 10, 300, 12); /* its bound falls: at once, and a beginning fits */
+    assert_true(bytes_of(x, 0) <= 400);
+    assert_int_equal(kept(x, 0, 300, 12), 4);
+    keep_own(x, 0, 0, 1, 301, 2); /* less than a page: nothing */
+    assert_int_equal(kept(x, 0, 301, 2), 0);
+    keep_own(x, 0, 0, 100, 302, 20);
+    assert_int_equal(bytes_of(x, 0), 2000);
+    check_books(x);
+    rig_free(x);
+}
+
+/* Owners beyond the table's end: without a bound they are kept like anyone, with one not. */
+static void more_owners_than_are_told_apart(void **st)
+{
+    struct rig *x = rig_new(MAX_PAGES, 0, 0, 0, 1, 64, UINT64_MAX);
+
+    (void)st;
+    for (uint32_t i = 0; i < WRK_RADIX_OWNERS + 2; i++) {
+        struct seq *s = &x->s[0];
+
+        fill(s, 0, 0, PT, PT + 1);
+        memcpy(s->ns, &i, sizeof(i));
+        own(s, 0, i == WRK_RADIX_OWNERS ? 50 : 0, true);
+        memcpy(s->owner.id, &i, sizeof(i));
+        serve(x, s, 64);
+        assert_int_equal(match(x, s, PT).n, i != WRK_RADIX_OWNERS);
+    }
+    check_books(x);
+    rig_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +605,8 @@ int main(void)
         cmocka_unit_test(the_longest_unused_goes_first),
         cmocka_unit_test(pages_in_use_survive_and_nobody_waits_for_the_cache),
         cmocka_unit_test(the_budget_is_never_exceeded_by_inserting),
+        cmocka_unit_test(an_owner_keeps_no_more_than_its_part),
+        cmocka_unit_test(more_owners_than_are_told_apart),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_behind),
     };
 
