@@ -423,7 +423,7 @@ static inline uint32_t tok_count_chars(const char *s, size_t n)
         c += ((unsigned char)s[i] & 0xC0) != 0x80;
     return c;
 }
-bool tok_is_space(uint32_t cp);              /* Unicode White_Space */
-bool tok_is_word(uint32_t cp);               /* \w */
+bool tok_is_space(uint32_t cp); /* Unicode White_Space */
+bool tok_is_word(uint32_t cp);  /* \w */
 
 #endif

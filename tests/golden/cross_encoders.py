@@ -8,17 +8,18 @@ XLMRobertaForSequenceClassification; RobertaForSequenceClassification has the sa
 the same numbers, which is checked here. Tokenizers are those of minilm/ and bge-m3/; "max_length" cases
 are cut longest first.
 """
-import json
 import os
 import sys
 
 import torch
-from safetensors.torch import save_file
+from tiny import save, spread
 from tokenizers import Tokenizer
 from transformers import (BertConfig, BertForSequenceClassification, RobertaConfig,
                           RobertaForSequenceClassification, XLMRobertaConfig,
                           XLMRobertaForSequenceClassification)
 
+KEEP = ["architectures", "model_type", "hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings",
+        "num_attention_heads", "num_hidden_layers", "type_vocab_size", "vocab_size", "pad_token_id", "id2label"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 QUERY = "Which ferry leaves for the northern islands?"
 DOCS = ["The last ferry left for the northern islands.", "A small dog chased the red ball.",
@@ -26,20 +27,6 @@ DOCS = ["The last ferry left for the northern islands.", "A small dog chased the
         "The harbour was quiet when the last ferry left for the northern islands. " * 12]
 PAIRS = [(QUERY, d) for d in DOCS] + [("", ""), ("how do plants make food", "Photosynthesis turns "
                                                  "light, water and carbon dioxide into sugar.")]
-
-
-def spread(model):
-    """Weights large enough that logits differ; biases and norms away from 0 and 1."""
-    g = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.dim() > 1:
-                p.copy_(torch.randn(p.shape, generator=g) * (1.0 if "embeddings" in name else 1.5 / p.shape[1] ** 0.5))
-            elif "LayerNorm.weight" in name:
-                p.copy_(1 + 0.2 * torch.randn(p.shape, generator=g))
-            else:
-                p.copy_(0.2 * torch.randn(p.shape, generator=g))
-    return model.eval()
 
 
 def logit(model, ids, types):
@@ -59,17 +46,7 @@ def write(out, name, model, tokenizer, max_length, arch, also=None):
             [other] = logit(also, e.ids, e.type_ids)
             assert abs(score - other) < 1e-6
         cases.append({"query": q, "doc": d, "ids": e.ids, "type_ids": e.type_ids, "logit": score})
-    folder = os.path.join(out, name)
-    os.makedirs(folder, exist_ok=True)
-    config = json.loads(model.config.to_json_string(use_diff=False))
-    keep = ["architectures", "model_type", "hidden_act", "hidden_size", "intermediate_size",
-            "layer_norm_eps", "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
-            "type_vocab_size", "vocab_size", "pad_token_id", "id2label"]
-    config = {k: config[k] for k in keep if k in config} | {"architectures": [arch]}
-    json.dump(config, open(os.path.join(folder, "config.json"), "w"), indent=1)
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()},
-              os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    json.dump({"max_length": max_length, "cases": cases}, open(os.path.join(folder, "cases.json"), "w"))
+    save(os.path.join(out, name), model, arch, KEEP, {"max_length": max_length, "cases": cases})
     print(name, [round(c["logit"], 4) for c in cases], max(len(c["ids"]) for c in cases))
 
 

@@ -7,12 +7,11 @@ Weights are random, by ModernBertModel and ModernBertForSequenceClassification (
 eager attention, float32. Ids are random too (lengths to 60, the window is 16 wide); the tokenizer is
 minilm/'s.
 """
-import json
 import os
 import sys
 
 import torch
-from safetensors.torch import save_file
+from tiny import save, spread
 from transformers import ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel
 
 LENGTHS = [2, 3, 9, 17, 33, 60]
@@ -20,19 +19,6 @@ KEEP = ["model_type", "hidden_activation", "hidden_size", "intermediate_size", "
         "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "vocab_size",
         "local_attention", "layer_types", "rope_parameters", "classifier_pooling", "norm_bias",
         "attention_bias", "mlp_bias", "classifier_bias", "classifier_activation", "id2label"]
-
-
-def spread(model):
-    g = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.dim() > 1:
-                p.copy_(torch.randn(p.shape, generator=g) * (1.0 if "embeddings" in name else 1.5 / p.shape[1] ** 0.5))
-            elif "norm" in name:
-                p.copy_(1 + 0.2 * torch.randn(p.shape, generator=g))
-            else:
-                p.copy_(0.2 * torch.randn(p.shape, generator=g))
-    return model.eval()
 
 
 def write(out, name, model, arch, run):
@@ -43,15 +29,7 @@ def write(out, name, model, arch, run):
         ids[0, 0], ids[0, -1] = 2, 3
         with torch.no_grad():
             cases.append({"ids": ids[0].tolist(), **run(model, ids)})
-    folder = os.path.join(out, name)
-    os.makedirs(folder, exist_ok=True)
-    config = json.loads(model.config.to_json_string(use_diff=False))
-    config = {k: config[k] for k in KEEP if k in config} | {"architectures": [arch]}
-    json.dump(config, open(os.path.join(folder, "config.json"), "w"), indent=1)
-    path = os.path.join(folder, "model.safetensors")
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, path, metadata={"format": "pt"})
-    os.chmod(path, 0o644)
-    json.dump({"cases": cases}, open(os.path.join(folder, "cases.json"), "w"))
+    save(os.path.join(out, name), model, arch, KEEP, {"cases": cases})
 
 
 def hidden(model, ids):
