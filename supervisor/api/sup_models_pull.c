@@ -133,7 +133,7 @@ static void note_act(struct sup_call *c, const char *reference)
 
 static bool reference_ok(const char *text, struct sup_fail *f)
 {
-    static struct sup_ref ref; /* large, and read only here */
+    struct sup_ref ref;
     struct rc_err err = RC_ERR_INIT;
 
     if (sup_ref_parse(&ref, text, NULL, NULL, &err) != RC_OK) {

@@ -362,6 +362,20 @@ static enum rc run(struct sup_pull_job *j, bool *unchanged, struct rc_err *err)
     return rc == RC_OK ? receipt(j, err) : rc == RC_STATE ? refused(j->p, rc, err) : rc;
 }
 
+/* Who connects is then the proxy, which is often in the own network; it decides where to. */
+static bool through_proxy(void)
+{
+    static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *v = getenv(names[i]);
+
+        if (v && *v)
+            return true;
+    }
+    return false;
+}
+
 enum rc sup_pull_run(struct sup_pull *p, bool *unchanged, struct rc_err *err)
 {
     struct sup_pull_job j = {.p = p};
@@ -371,7 +385,8 @@ enum rc sup_pull_run(struct sup_pull *p, bool *unchanged, struct rc_err *err)
     j.rules.secret = p->secret[0] ? p->secret : NULL;
     j.rules.hops = SUP_REQ_HOPS;
     j.rules.private_first = !p->public_only;
-    j.rules.private_ok = !p->public_only && strcmp(p->hub, SUP_HUB_DEFAULT) != 0;
+    j.rules.private_ok =
+        !p->public_only && (strcmp(p->hub, SUP_HUB_DEFAULT) != 0 || through_proxy());
     (void)sup_ref_origin(p->hub, j.rules.secret_origin);
     if (p->ref.kind != SUP_REF_FILE && !(j.multi = curl_multi_init()))
         return rc_fail(err, RC_NOMEM, "out of memory");

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-from hub import Fault, Hub
+from inferd_hub import Fault, Hub
 from inferd_test import BIN, GOLDEN, SLOW, case, check, equal, main
 
 INFERD = os.path.join(BIN, "inferd")

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 
-from hub import Fault, Hub
+from inferd_hub import Fault, Hub
 from inferd_test import BIN, GOLDEN, NO_CHECKPOINT, SLOW, Server, case, check, equal, main
 
 

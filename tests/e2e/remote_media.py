@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 
-from hub import Fault, Hub
+from inferd_hub import Fault, Hub
 from inferd_test import GOLDEN, SLOW, Server, case, check, children, copy_model, equal, main, wait_for
 
 MODEL = "embeddinggemma2"

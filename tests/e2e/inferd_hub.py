@@ -1,4 +1,4 @@
-"""hub.py - a hub on loopback: lists, files with redirects to a second port, and every misbehaviour a test asks for.
+"""inferd_hub.py - a hub on loopback: lists, files with redirects to a second port, and every misbehaviour a test asks for.
 
     with Hub() as hub:
         hub.repo("a/b", {"model.gguf": b"..."})          # one commit
