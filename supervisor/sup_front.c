@@ -22,6 +22,7 @@
 #include "sup_fleet.h"
 #include "sup_front_sandbox.h"
 #include "sup_http.h"
+#include "sup_link.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
 #include "sup_spans.h"
@@ -87,6 +88,7 @@ static void on_fleet_drained(void *user)
 
     SUP_LOG(SUP_INFO, "front_drained", SUP_B("clean", true));
     sup_auth_stop(f->pub.auth);
+    sup_link_stop(f->pub.link);
     uv_close((uv_handle_t *)&f->lag, NULL);
     uv_close((uv_handle_t *)&f->grace, NULL);
 }
@@ -192,6 +194,8 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
                             f, err)) != RC_OK ||
         (rc = sup_auth_new(&f->pub.auth, &f->pub.loop, fds->peer[SUP_ROLE_VAULT], c, f->pub.metrics,
                            on_stop, f, err)) != RC_OK ||
+        (rc = sup_link_new(&f->pub.link, &f->pub.loop, fds->peer[SUP_ROLE_FETCHER], f->pub.metrics,
+                           on_stop, f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
     f->lag_due_ms = uv_hrtime() / 1000000;
@@ -217,6 +221,7 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     sup_passes_deinit(&f.pub.passes);
     sup_fleet_free(&f.pub.fleet);
     sup_auth_free(&f.pub.auth);
+    sup_link_free(&f.pub.link);
     sup_spans_free(&f.pub.spans);
     uv_run(&f.pub.loop, UV_RUN_NOWAIT);
     sup_metrics_free(&f.pub.metrics);

@@ -18,6 +18,7 @@ struct sup_auth;
 struct sup_conf;
 struct sup_fleet;
 struct sup_http;
+struct sup_link;
 struct sup_metrics;
 struct sup_spans;
 struct sup_role_fds;
@@ -30,6 +31,7 @@ struct sup_front {
     struct sup_http *http;
     struct sup_spans *spans; /* or NULL */
     struct sup_auth *auth;
+    struct sup_link *link; /* to the fetcher */
     bool draining;
     struct sup_cache_secret cache_secret;
     uint32_t active;     /* API requests in work, against max_concurrent_requests */

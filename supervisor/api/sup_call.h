@@ -30,6 +30,7 @@ struct sup_call;
 struct sup_facts;
 struct sup_front;
 struct sup_grant;
+struct sup_media_remote;
 struct sup_req;
 struct sup_ticket;
 
@@ -94,9 +95,10 @@ struct sup_call {
     bool got_frame; /* a worker has answered something */
 
     /* private to sup_call.c */
+    struct sup_media_remote *remote; /* until start has returned */
     struct sup_blk *mem;
     uint32_t depth;
-    bool waiting, rescanned, streaming, paused, wrote, counted, timer_used;
+    bool waiting, rescanned, kept, streaming, paused, wrote, counted, timer_used;
     size_t n_body;
     uint64_t held_bytes; /* of front->held_bytes */
     uv_timer_t timer;
@@ -149,5 +151,7 @@ const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f);
 void sup_call_await(struct sup_call *c);
 void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
                       void (*then)(struct sup_call *c));
+/* The same for a failure that has its code already. */
+void sup_call_awaited_fail(struct sup_call *c, const struct sup_fail *f);
 
 #endif

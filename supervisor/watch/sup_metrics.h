@@ -33,6 +33,11 @@
       "connections cut by a limit")                                                                \
     X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
       "paused because the client reads slowly")                                                    \
+    X(FETCHES, "inferd_fetches_total", COUNTER, "kind", "result", "errands on the network that "    \
+      "ended: media, pull, by status (OK, CONFLICT = not allowed, IO, ...)")                        \
+    X(FETCH_BYTES, "inferd_fetch_bytes_total", COUNTER, "kind", NULL, "bytes they brought")         \
+    X(FETCH_ACTIVE, "inferd_fetches_active", GAUGE, NULL, NULL, "errands on the network in work or "\
+      "waiting")                                                                                    \
     X(HELD_BYTES, "inferd_request_held_bytes", GAUGE, NULL, NULL, "files inside requests in work, "\
       "and bodies that wait for a look at the disk")                                               \
     X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\

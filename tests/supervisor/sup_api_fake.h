@@ -247,6 +247,15 @@ void sup_ticket_pause(struct sup_ticket *t, bool paused)
     FAKE_CHECK(!t->dead);
     t->paused = paused;
 }
+void sup_fleet_each_worker(struct sup_fleet *f,
+                           void (*fn)(void *, const struct sup_worker_view *), void *user)
+{
+    static const struct sup_layer_view layers[] = {{"seccomp", "a filter", true},
+                                                   {"landlock", "no \"such\" thing", false}};
+
+    for (unsigned i = 0; i < f->n_models; i++)
+        fn(user, &(struct sup_worker_view){f->models[i].id, 7, layers, 2});
+}
 void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *, const struct sup_model_view *),
                     void *user)
 {
@@ -273,6 +282,11 @@ static inline void fake_rescan_end(struct sup_fleet *f)
     }
     done(f->rescan_user);
 }
+void sup_fleet_stale(struct sup_fleet *f)
+{
+    (void)f;
+}
+
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *), void *user)
 {
     f->n_rescans++;
@@ -330,6 +344,9 @@ static inline void fake_setup(void)
     T.front.conf = &T.conf;
     T.front.fleet = &T.fleet;
     T.front.metrics = sup_metrics_new();
+    T.conf.sandbox = (char *)"strict";
+    T.conf.require_auth = (char *)"auto";
+    T.conf.vault_dir = (char *)"";
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
