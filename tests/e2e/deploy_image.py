@@ -4,6 +4,7 @@ No container engine is needed: deploy/container-root makes the folder from the b
 process namespaces of its own takes an engine's place.
 """
 import os
+import re
 import shutil
 import signal
 import stat
@@ -94,6 +95,37 @@ def its_programs_start():
     check("inferd" in r.stdout, r.stdout)
     r = run("/usr/bin/inferd-worker", "--doctor")
     check("error while loading shared libraries" not in r.stderr, r.stderr)
+
+
+@case
+def what_the_containerfile_copies_is_enough_to_build():
+    """Its own cmake line, in a copy of the tracked files without those that .dockerignore names; every input of the build is there."""
+    with open(os.path.join(ROOT, "deploy", "Containerfile"), encoding="utf-8") as f:
+        text = f.read()
+    configure = re.search(r"^RUN (cmake --preset release.*?) \\$", text, re.M)[1].split()
+    targets = re.search(r"--target ([a-z -]+?) \\$", text, re.M)[1].split()
+    with open(os.path.join(ROOT, ".dockerignore"), encoding="utf-8") as f:
+        left_out = [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    r = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if r.returncode != 0:
+        raise Skip("this is no git checkout")
+    with tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        n = 0
+        for name in r.stdout.splitlines():
+            if not any(name == p or name.startswith(p + "/") for p in left_out):
+                os.makedirs(os.path.dirname(os.path.join(d, name)), exist_ok=True)
+                shutil.copy2(os.path.join(ROOT, name), os.path.join(d, name))
+                n += 1
+        check(n > 300, f"{n} files")
+        r = subprocess.run(configure, cwd=d, capture_output=True, text=True, check=False)
+        equal(r.returncode, 0, f"{configure}: {r.stderr[-1000:]}")
+        build = os.path.join(d, "build", "release")
+        r = subprocess.run(["ninja", "-C", build, "-t", "inputs", *targets], capture_output=True, text=True, check=False)
+        equal(r.returncode, 0, f"ninja -t inputs {targets}: {r.stderr[-500:]}")
+        inputs = [os.path.normpath(os.path.join(build, line)) for line in r.stdout.splitlines() if not line.startswith("ninja: ")]
+        sources = [i for i in inputs if i.startswith(d) and not i.startswith(build)]
+        check(len(sources) > 200, f"{len(sources)} source files are built from")
+        equal([i for i in sources if not os.path.exists(i)], [], "source files that are left out")
 
 
 @case
