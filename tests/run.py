@@ -30,7 +30,7 @@ LONGEST = re.compile(r"^(test_mdl_cuda_faults|test_sup_fleet|emu_test_mdl_gemma|
 # Scripts that show a person's view or a reference's numbers: the C under them is reached by other scripts and by the unit tests,
 # so the sanitized pass leaves them out (named with --match, they run).
 PLAIN_ONLY = re.compile(r"^(acquire|api_(docs|properties)|cli_(bench|docs|doctor|models)|clients|contract|deploy|deploy_image|device_emulated|golden_http|openai_.*|qualify_eg2|real_weights)\.py$")
-ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_|^probes")  # scripts that compare times or fill the machine
+ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_|^probes|^tenants")  # scripts that compare times or fill the machine
 CMOCKA = re.compile(r"^(?:\d+: )?\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+)")
 CASE = re.compile(r"^(ok|FAIL|skip) - (.*)$")
 
