@@ -23,6 +23,7 @@
 
 #include "sup_near.h"
 #include "sup_pull.h"
+#include "sup_otlp.h"
 
 #define FILE_MAX_BYTES (1u << 20)
 #define LIST_MAX 1000
@@ -668,6 +669,7 @@ static enum rc check_device(const struct sup_conf *c, struct rc_err *err)
 static enum rc check(const struct sup_conf *c, struct rc_err *err)
 {
     char hub[SUP_REF_MAX];
+    struct sup_otlp_url otlp;
     struct in6_addr a;
     bool literal = inet_pton(AF_INET, c->host, &a) == 1 || inet_pton(AF_INET6, c->host, &a) == 1;
 
@@ -706,6 +708,8 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
     if (!*c->models_dir)
         return rc_fail_what(err, RC_INVALID, "models_dir",
                             "option 'models_dir': value '': expected the path of a folder");
+    if (*c->otlp_endpoint && sup_otlp_url_parse(c->otlp_endpoint, &otlp, err) != RC_OK)
+        return RC_INVALID;
     return check_device(c, err);
 }
 

@@ -140,6 +140,10 @@
     X(drain_grace_ms, U64, 30000, 0, 3600000, "safety", "time streams get to finish after SIGTERM")\
     X(log_level, ENUM, "info", "debug|info|warn|error", 0, "watch", "least level written to "      \
       "stderr")                                                                                    \
+    X(otlp_endpoint, STR, "", 0, 0, "watch", "http://HOST:PORT of an OpenTelemetry collector that "\
+      "gets a span for each request (OTLP/HTTP JSON); empty = no spans")                           \
+    X(trace_percent, U64, 100, 0, 100, "watch", "of the requests that come without a trace, how "  \
+      "many begin one; a caller's own choice is followed")                                         \
     X(access_log, BOOL, true, 0, 0, "watch", "one log line per finished request")
 
 /* Where a value came from, least to strongest. */

@@ -25,6 +25,7 @@
 #include "sup_link.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_spans.h"
 #include "sup_role.h"
 
 #define LAG_EVERY_MS 250
@@ -156,6 +157,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     if ((rc = sup_http_new(&f->pub.http, &f->pub.loop, c, f->pub.metrics, sup_api_routes, &f->pub,
                            err)) != RC_OK)
         return rc;
+    sup_http_spans(f->pub.http, f->pub.spans);
     keys.refuse = sup_api_refuse;
     sup_http_keys(f->pub.http, &keys);
     if ((rc = sup_http_start(f->pub.http, err)) != RC_OK ||
@@ -185,6 +187,8 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     uv_timer_init(&f->pub.loop, &f->lag);
     uv_timer_init(&f->pub.loop, &f->grace);
     f->lag.data = f->grace.data = f;
+    f->pub.spans = sup_spans_new(&f->pub.loop, fds->peer[SUP_ROLE_TRACER],
+                                 (unsigned)c->trace_percent, f->pub.metrics);
     if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
         (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, fds->launcher, c, f->pub.metrics, on_stop,
                             f, err)) != RC_OK ||
@@ -212,11 +216,14 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
         return 1; /* the process ends: nothing needs to be put back */
     }
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
+    sup_spans_flush(f.pub.spans);
     sup_http_free(&f.pub.http);
     sup_passes_deinit(&f.pub.passes);
     sup_fleet_free(&f.pub.fleet);
     sup_auth_free(&f.pub.auth);
     sup_link_free(&f.pub.link);
+    sup_spans_free(&f.pub.spans);
+    uv_run(&f.pub.loop, UV_RUN_NOWAIT);
     sup_metrics_free(&f.pub.metrics);
     uv_loop_close(&f.pub.loop);
     if (f.statm_fd >= 0)

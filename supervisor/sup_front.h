@@ -20,6 +20,7 @@ struct sup_fleet;
 struct sup_http;
 struct sup_link;
 struct sup_metrics;
+struct sup_spans;
 struct sup_role_fds;
 
 struct sup_front {
@@ -28,6 +29,7 @@ struct sup_front {
     struct sup_metrics *metrics;
     struct sup_fleet *fleet;
     struct sup_http *http;
+    struct sup_spans *spans; /* or NULL */
     struct sup_auth *auth;
     struct sup_link *link; /* to the fetcher */
     bool draining;

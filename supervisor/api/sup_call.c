@@ -24,6 +24,7 @@
 #include "sup_media_remote.h"
 #include "sup_metrics.h"
 #include "sup_pass.h"
+#include "sup_spans.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
@@ -243,6 +244,19 @@ void sup_call_fail(struct sup_call *c, const struct sup_fail *f)
         sup_json_deinit(&out);
     }
     leave(c);
+}
+
+struct sup_facts *sup_call_facts(struct sup_call *c, const char *operation, uint64_t input_tokens)
+{
+    struct sup_facts *f;
+
+    if (!c->req)
+        return NULL;
+    f = sup_req_facts(c->req);
+    f->operation = operation;
+    f->input_tokens = input_tokens;
+    snprintf(f->model, sizeof(f->model), "%s", c->model_id);
+    return f;
 }
 
 /* ------------------------------------------------------------------------ SSE */

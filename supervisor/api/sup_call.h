@@ -27,6 +27,7 @@
 #include "sup_status.h"
 
 struct sup_call;
+struct sup_facts;
 struct sup_front;
 struct sup_grant;
 struct sup_media_remote;
@@ -124,6 +125,10 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
 void sup_call_reply(struct sup_call *c, const struct sup_json *json);
 void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, size_t n_bytes);
 void sup_call_fail(struct sup_call *c, const struct sup_fail *f);
+
+/* For the span of the request (sup_spans.h): what was done, with how many tokens. Before the
+ * answer ends. NULL: the client has left. */
+struct sup_facts *sup_call_facts(struct sup_call *c, const char *operation, uint64_t input_tokens);
 
 /* SSE: _sse arms the heartbeat (headers go out with the first write, or after a
  * second of silence so that proxies keep the connection); _write sends bytes that

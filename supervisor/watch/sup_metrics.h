@@ -157,6 +157,8 @@
     X(PROBE_PASSES, "inferd_probe_passes_total", COUNTER, "model", "result", "forward passes that " \
       "readiness probes of a model started: ok, failed, refused")                                  \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
+    X(SPANS, "inferd_spans_total", COUNTER, "result", NULL, "spans of requests: exported, dropped " \
+      "(no room), failed (the collector did not take them)")                                        \
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
 

@@ -47,7 +47,7 @@ def who_is_let_in():
     good = keys(d, "create", "--tenant", "acme")
     admin = keys(d, "create", "--tenant", "ops", "--admin")
     with Server(vault_dir=d) as s:
-        for path in ("/healthz", "/readyz", "/startupz"):  # probes need no key
+        for path in ("/healthz", "/livez", "/readyz", "/startupz"):  # probes need no key
             equal(s.get(path).status, 200, path)
         r = s.post("/v1/embeddings", TEXT)
         equal((r.status, r.json["error"]["code"], r.json["error"]["type"]), (401, "UNAUTHENTICATED", "authentication_error"), "no key, /v1")

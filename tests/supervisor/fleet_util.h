@@ -91,6 +91,8 @@ static inline struct sup_conf test_conf(void)
         .vault_dir = (char *)"",
         .vault_key_file = (char *)"",
         .require_auth = (char *)"auto",
+        .otlp_endpoint = (char *)"",
+        .trace_percent = 100,
         .log_level = (char *)"info",
         .backend = (char *)"cpu",
         .kv_dtype = (char *)"f16",

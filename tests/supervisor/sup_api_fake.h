@@ -24,6 +24,7 @@
 #include "sup_grant.h"
 #include "sup_http.h"
 #include "sup_metrics.h"
+#include "sup_spans.h"
 
 #define FAKE_CHECK(x)                                               \
     do {                                                            \
@@ -54,6 +55,7 @@ struct sup_req {
     bool streaming, full, cut_on_write, done;
     unsigned writes;
     struct sup_grant *grant; /* NULL: the anonymous one */
+    struct sup_facts facts;
 };
 
 struct sup_ticket {
@@ -141,6 +143,11 @@ uint64_t sup_req_start_us(const struct sup_req *r)
 {
     FAKE_CHECK(!r->done);
     return 5000000;
+}
+struct sup_facts *sup_req_facts(struct sup_req *r)
+{
+    FAKE_CHECK(!r->done);
+    return &r->facts;
 }
 void sup_req_on_abort(struct sup_req *r, void (*fn)(void *), void *user)
 {

@@ -1,32 +1,5 @@
 /* test_sup_api_models.c - lists, load and unload, probes, tokenize, detokenize, echo. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
+#include "sup_api_test.h"
 
 static void get(const char *path)
 {
