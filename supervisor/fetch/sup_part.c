@@ -287,7 +287,8 @@ enum rc sup_part_hash(struct sup_part *p, uint64_t max, bool *all, struct rc_err
             break;
         }
         sha256_update(&p->sha256, (size_t)got, b);
-        sha1_update(&p->blob, (size_t)got, b);
+        if (p->want_blob)
+            sha1_update(&p->blob, (size_t)got, b);
         p->hashed += (uint64_t)got;
     }
     free(b);
@@ -308,7 +309,9 @@ void sup_part_sums(struct sup_part *p, char sha256[SUP_SHA256_HEX], char blob[SU
     sha256_digest(&p->sha256, sizeof(a), a);
     sha1_digest(&p->blob, sizeof(b), b);
     hex(sha256, a, sizeof(a));
-    hex(blob, b, sizeof(b));
+    blob[0] = '\0';
+    if (p->want_blob)
+        hex(blob, b, sizeof(b));
     hash_start(p);
 }
 

@@ -43,6 +43,7 @@ struct sup_part {
     uint64_t hashed;
     struct sha256_ctx sha256;
     struct sha1_ctx blob; /* as git hashes a file */
+    bool want_blob;       /* set it after _open, before _hash: a second hash costs time */
     uint64_t resumed;     /* bytes that were there when it was opened */
 };
 
@@ -63,7 +64,7 @@ uint64_t sup_part_done(const struct sup_part *p);
 /* Hashes at most max bytes more of those that are there without a gap. *all: the file is whole
  * and hashed. */
 enum rc sup_part_hash(struct sup_part *p, uint64_t max, bool *all, struct rc_err *err);
-/* After *all: gives the file its name; sha256 and blob are its hashes in hexadecimal. */
+/* After *all: its hashes in hexadecimal; blob is "" unless want_blob. */
 void sup_part_sums(struct sup_part *p, char sha256[SUP_SHA256_HEX], char blob[SUP_SHA1_HEX]);
 enum rc sup_part_finish(struct sup_part *p, struct rc_err *err);
 

@@ -313,6 +313,7 @@ static enum rc step_file(struct loop *l, struct run *r, uint64_t now, struct rc_
 
     if (r->state == WAITING && l->n_active < SUP_XFER_FILES) {
         rc = sup_part_open(&r->part, l->x->dir_fd, r->f->path, r->f->size, r->f->ident, err);
+        r->part.want_blob = r->f->blob[0] != '\0';
         r->state = ACTIVE;
         l->n_active++;
     }

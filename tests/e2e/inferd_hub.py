@@ -159,7 +159,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def give(self, data, fault):
         if fault and fault.body is not None:
             data = fault.body
-        etag = '"%s"' % hashlib.md5(data).hexdigest()
+        etag = self.hub.etag(data) if not fault or fault.body is None else '"%s"' % hashlib.md5(data).hexdigest()
         type_ = {".png": "image/png", ".wav": "audio/wav"}.get(self.path.partition("?")[0][-4:], "application/octet-stream")
         headers = {"ETag": etag, "Content-Type": type_, "Accept-Ranges": "bytes"}
         rng, cond = self.headers.get("Range"), self.headers.get("If-Range")
@@ -187,7 +187,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Hub:
     def __init__(self):
-        self.repos, self.files, self.faults, self.requests = {}, {}, [], []
+        self.repos, self.files, self.faults, self.requests, self.etags = {}, {}, [], [], {}
         self.redirect, self.no_ranges = True, False
         self.lock = threading.Lock()
         self.servers = []
@@ -212,6 +212,14 @@ class Hub:
         self.repos[name, revision] = r
         self.repos.setdefault((name, r.commit), r)
         return r
+
+    def etag(self, data):
+        """Of a file that stays: computed once, or a large one would be hashed for each of its pieces."""
+        with self.lock:
+            known = self.etags.get(id(data))
+            if known is None or known[0] is not data:
+                known = self.etags[id(data)] = (data, '"%s"' % hashlib.md5(data).hexdigest())
+        return known[1]
 
     def seen(self, origin, header):
         with self.lock:
