@@ -14,9 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mdl_family *const families[] = {
-    &mdl_gemma3, &mdl_gemma4, &mdl_gemma4_drafter, &mdl_bert,    &mdl_modernbert,
-    &mdl_eg1,    &mdl_eg2,    &mdl_deberta,        &mdl_gliner2, NULL};
+static const struct mdl_family *const families[] = {&mdl_gemma3,
+                                                    &mdl_gemma4,
+                                                    &mdl_gemma4_drafter,
+                                                    &mdl_bert,
+                                                    &mdl_modernbert,
+                                                    &mdl_nomic,
+                                                    &mdl_eg1,
+                                                    &mdl_eg2,
+                                                    &mdl_deberta,
+                                                    &mdl_gliner2,
+                                                    NULL};
 
 /* ------------------------------------------------------------------ families */
 

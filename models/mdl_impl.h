@@ -26,14 +26,15 @@
 struct mdl_plan_weight {
     const struct mdl_tensor *t;
     struct be_weight **slot;
-    void *owned;           /* f32 copy when add != 0; the columns when only some are taken */
-    float add;             /* added to every value at load (norms stored as w-1) */
+    void *owned; /* f32 copy when add != 0; the columns when only some are taken */
+    float add;   /* added to every value at load (norms stored as w-1) */
     float (*map)(float v, float arg); /* instead: what a value becomes at load; NULL = none */
     float map_arg;
-    uint64_t rows, cols; /* as a matrix, when its shape has more dimensions; 0 = as it is */
+    uint64_t rows, cols;   /* as a matrix, when its shape has more dimensions; 0 = as it is */
     uint32_t col0, n_cols; /* of a matrix, the columns taken; n_cols 0 = all */
     uint32_t row0, n_rows; /* the same of rows */
-    uint32_t turn_rows, turn_cols; /* what it is made of, taken as this and transposed; 0 = as it is */
+    uint32_t turn_rows,
+        turn_cols; /* what it is made of, taken as this and transposed; 0 = as it is */
     unsigned use;
 };
 struct mdl_plan_tensor {
@@ -82,8 +83,8 @@ enum rc mdl_plan_mapped(struct mdl_plan *p, const char *name, uint64_t n,
                         struct rc_err *err);
 /* A tensor of up to MDL_MAX_DIMS dimensions, used as the matrix [rows, cols] of as many values. */
 enum rc mdl_plan_shaped(struct mdl_plan *p, const char *name, unsigned use, uint32_t n_dims,
-                        const uint64_t *dims, uint64_t rows, uint64_t cols,
-                        struct be_weight **slot, struct rc_err *err);
+                        const uint64_t *dims, uint64_t rows, uint64_t cols, struct be_weight **slot,
+                        struct rc_err *err);
 enum rc mdl_plan_tensor(struct mdl_plan *p, uint32_t rows, uint32_t cols, struct be_tensor **slot,
                         struct rc_err *err);
 /* Any planned matrix of a block type? */
@@ -131,8 +132,8 @@ struct mdl_passes {
 /* One pass: whole sequences, packed. */
 struct mdl_pass {
     uint32_t n_rows, n_seqs, n_media;
-    const uint32_t *offsets;  /* [n_seqs + 1], from 0 */
-    const int32_t *ids, *pos; /* [n_rows]; pos counts from 0 in each sequence */
+    const uint32_t *offsets;              /* [n_seqs + 1], from 0 */
+    const int32_t *ids, *pos;             /* [n_rows]; pos counts from 0 in each sequence */
     const struct mdl_encode_media *media; /* of this pass; their rows count from row0 */
     uint32_t row0;
     float *weights, *vectors; /* of mdl_encode_tokens, from this pass's first row; or NULL */
@@ -185,7 +186,8 @@ struct mdl_family {
     const char *gguf_refusal;      /* or why GGUF files of gguf_archs are refused */
     const char *recipe;            /* of an embedder: names how vectors are computed, for mdl_info's
                                       identity; another name when they would change */
-    const char *const *more_files; /* with recipe: NULL-ended list of further files in the identity */
+    const char *const
+        *more_files; /* with recipe: NULL-ended list of further files in the identity */
     enum rc (*config)(struct mdl *, const struct mdl_src *, struct rc_err *);
     enum rc (*plan)(struct mdl *, struct rc_err *);
     enum rc (*fit)(struct mdl *, struct rc_err *);
@@ -236,8 +238,8 @@ struct mdl_family {
                        const struct mdl_extract_out *, struct rc_err *);
 };
 
-extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert,
-    mdl_modernbert, mdl_eg1, mdl_eg2, mdl_deberta, mdl_gliner2;
+extern const struct mdl_family mdl_gemma3, mdl_gemma4, mdl_gemma4_drafter, mdl_bert, mdl_modernbert,
+    mdl_nomic, mdl_eg1, mdl_eg2, mdl_deberta, mdl_gliner2;
 
 /* mdl_identity.c: mdl_info's identity, 64 hex digits. Reads all weights: reports progress as stage
  * "identity". Errors: those of reading the side files. */
@@ -255,6 +257,10 @@ void mdl_passes_deinit(struct mdl_passes *p);
 enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const uint32_t *offsets,
                        const struct mdl_encode_media *media, uint32_t n_media, float *out,
                        float *weights, float *vectors, struct rc_err *err);
+/* Ids of one sequence of a call: as many as an input may have, each in the vocabulary; RC_INVALID.
+ * bad: returns rc, about sequence s of the call (err->item). */
+enum rc mdl_passes_check(const struct mdl *m, const int32_t *ids, uint32_t n, struct rc_err *err);
+enum rc mdl_passes_bad(uint32_t s, enum rc rc, struct rc_err *err);
 /* mdl_passes_extract.c: mdl_extract, for a family that has extract. */
 enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_in *in,
                            const struct mdl_extract_out *out, struct rc_err *err);

@@ -77,19 +77,23 @@ void mdl_passes_deinit(struct mdl_passes *p)
     *p = (struct mdl_passes){0};
 }
 
-static enum rc check_seq(const struct mdl *m, uint32_t s, const int32_t *ids, uint32_t first,
-                         uint32_t end, struct rc_err *err)
+enum rc mdl_passes_check(const struct mdl *m, const int32_t *ids, uint32_t n, struct rc_err *err)
 {
-    uint32_t r;
-
-    if (end <= first || end - first > m->info.max_input_tokens)
-        return rc_fail(err, RC_INVALID, "sequence %u: rows %u to %u; expected 1 to %u of them", s,
-                       first, end, m->info.max_input_tokens);
-    for (r = first; r < end; r++)
-        if (ids[r] < 0 || ids[r] >= (int32_t)m->info.vocab_size)
-            return rc_fail(err, RC_INVALID, "sequence %u: token %d, expected 0 to %u", s, ids[r],
+    if (n == 0 || n > m->info.max_input_tokens)
+        return rc_fail(err, RC_INVALID, "%u rows, expected 1 to %u", n, m->info.max_input_tokens);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= (int32_t)m->info.vocab_size)
+            return rc_fail(err, RC_INVALID, "token %d, expected 0 to %u", ids[i],
                            m->info.vocab_size - 1);
     return RC_OK;
+}
+
+enum rc mdl_passes_bad(uint32_t s, enum rc rc, struct rc_err *err)
+{
+    rc_wrap(err, "sequence %u", s);
+    if (err)
+        err->item = (int32_t)s;
+    return rc;
 }
 
 /* Sequences s .. s + n_seqs - 1 of the call, as many as fit, and their media: those that `from`
@@ -122,12 +126,12 @@ enum rc mdl_passes_run(struct mdl *m, uint32_t n_seqs, const int32_t *ids, const
     uint32_t s;
     enum rc rc = RC_OK;
 
-    for (s = 0; s < n_seqs; s++)
-        if ((rc = check_seq(m, s, ids, offsets[s], offsets[s + 1], err)) != RC_OK) {
-            if (err)
-                err->item = (int32_t)s;
-            return rc;
-        }
+    for (s = 0; s < n_seqs; s++) {
+        uint32_t n = offsets[s + 1] > offsets[s] ? offsets[s + 1] - offsets[s] : 0;
+
+        if ((rc = mdl_passes_check(m, ids + offsets[s], n, err)) != RC_OK)
+            return mdl_passes_bad(s, rc, err);
+    }
     if (m->fam->check_media)
         rc = m->fam->check_media(m, n_seqs, ids, offsets, media, n_media, err);
     for (s = 0; rc == RC_OK && s < n_seqs; s += p.n_seqs) {

@@ -50,14 +50,8 @@ static enum rc check(const struct mdl *m, const struct mdl_extract_in *in, struc
 {
     enum rc rc;
 
-    if (in->n_ids == 0 || in->n_ids > m->info.max_input_tokens)
-        return rc_fail(err, RC_INVALID, "%u rows, expected 1 to %u", in->n_ids,
-                       m->info.max_input_tokens);
-    for (uint32_t i = 0; i < in->n_ids; i++)
-        if (in->ids[i] < 0 || in->ids[i] >= (int32_t)m->info.vocab_size)
-            return rc_fail(err, RC_INVALID, "token %d, expected 0 to %u", in->ids[i],
-                           m->info.vocab_size - 1);
-    if ((rc = check_words(in, err)) != RC_OK)
+    if ((rc = mdl_passes_check(m, in->ids, in->n_ids, err)) != RC_OK ||
+        (rc = check_words(in, err)) != RC_OK)
         return rc;
     return check_prompts(in, err);
 }
@@ -70,12 +64,8 @@ enum rc mdl_passes_extract(struct mdl *m, uint32_t n, const struct mdl_extract_i
     enum rc rc = RC_OK;
 
     for (s = 0; s < n; s++)
-        if ((rc = check(m, &in[s], err)) != RC_OK) {
-            rc_wrap(err, "sequence %u", s);
-            if (err)
-                err->item = (int32_t)s;
-            return rc;
-        }
+        if ((rc = check(m, &in[s], err)) != RC_OK)
+            return mdl_passes_bad(s, rc, err);
     for (s = 0; rc == RC_OK && s < n; s += k) {
         uint32_t rows = 0;
 

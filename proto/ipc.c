@@ -131,8 +131,9 @@ static enum rc memfd_make(int *out, const struct body *b, struct rc_err *err)
     int fd = memfd_create("inferd-frame", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
-        return rc_fail(err, errno == ENOMEM ? RC_NOMEM : RC_IO, "memfd_create: %s",
-                       strerror(errno));
+        return rc_fail(err,
+                       errno == ENOMEM || errno == EMFILE || errno == ENFILE ? RC_NOMEM : RC_IO,
+                       "memfd_create: %s", strerror(errno));
     if (ftruncate(fd, (off_t)b->n) != 0) {
         rc = rc_fail(err, RC_NOMEM, "a frame of %zu bytes: %s", b->n, strerror(errno));
         goto out;
@@ -399,6 +400,16 @@ static enum rc read_datagram(int fd, struct msghdr *mh, ssize_t *out_n, struct r
     return rc_fail(err, RC_IO, "recvmsg: %s", strerror(errno));
 }
 
+/* A frame whose descriptors this process had no room for. */
+static enum rc without_fds(const uint8_t *p, size_t n, uint64_t flags,
+                           const ProtobufCMessageDescriptor *desc, ProtobufCMessage **out,
+                           struct rc_err *err)
+{
+    if (flags != IPC_F_FDS)
+        return rc_fail(err, RC_NOMEM, "no descriptor is left to receive a frame");
+    return ipc_parse(p, n, -1, desc, out, err);
+}
+
 enum rc ipc_recv(int fd, const ProtobufCMessageDescriptor *desc, ProtobufCMessage **out,
                  int *out_fds, size_t *out_n_fds, struct rc_err *err)
 {
@@ -418,12 +429,18 @@ enum rc ipc_recv(int fd, const ProtobufCMessageDescriptor *desc, ProtobufCMessag
     if ((rc = read_datagram(fd, &mh, &n, err)) != RC_OK)
         return rc;
     n_fds = take_fds(&mh, fds);
+    flags = n >= IPC_HEAD_BYTES ? get_le(buf + 4, 4) : 0;
+    if ((mh.msg_flags & MSG_CTRUNC) && !(mh.msg_flags & MSG_TRUNC) && n_fds < FDS_ALL) {
+        /* there was room for their numbers: this process may not hold more descriptors */
+        rc = without_fds(buf, (size_t)n, flags, desc, out, err);
+        first = n_fds; /* what did arrive is closed */
+        goto out;
+    }
     if (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
         rc = rc_fail(err, RC_FORMAT, "a datagram over the limit of %zu bytes or %d descriptors",
                      sizeof(buf), FDS_ALL);
         goto out;
     }
-    flags = n >= IPC_HEAD_BYTES ? get_le(buf + 4, 4) : 0;
     if ((flags & IPC_F_MEMFD) && n_fds > 0)
         memfd = fds[first++];
     if ((n_fds - first > 0) != ((flags & IPC_F_FDS) != 0) ||

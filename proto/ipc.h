@@ -26,7 +26,7 @@
 #include "inferd.pb-c.h"
 #include "rc.h"
 
-#define IPC_VERSION 1u
+#define IPC_VERSION 2u
 #define IPC_DRAFTER_DIR "assistant" /* in a model's folder: its drafter */
 #define IPC_CALIBRATIONS_DIR "calibrations" /* in a model's folder: artifacts, ID.json */
 #define IPC_DECIDE_RENDERER "instruction-category-v1"
@@ -80,7 +80,9 @@ enum rc ipc_send_packed(int fd, const void *body, size_t n_bytes, const int *fds
  * out_fds has room for IPC_FDS_MAX; *out_n_fds descriptors now belong to the
  * caller. Both may be NULL: then any descriptor is an error.
  * Errors: RC_AGAIN nothing to read (non-blocking), RC_CLOSED end of stream,
- * RC_FORMAT bad header, seal, size or protobuf, RC_TOO_LARGE, RC_NOMEM, RC_IO. */
+ * RC_FORMAT bad header, seal, size or protobuf, RC_TOO_LARGE, RC_NOMEM, RC_IO.
+ * When this process may hold no more descriptors, a frame that brings some comes without
+ * (*out_n_fds is 0), and one whose body is a descriptor is lost (RC_NOMEM). */
 enum rc ipc_recv(int fd, const ProtobufCMessageDescriptor *desc,
                  ProtobufCMessage **out, int *out_fds, size_t *out_n_fds,
                  struct rc_err *err);

@@ -22,6 +22,8 @@
 #include <unistd.h>
 
 #include "sup_near.h"
+#include "sup_pull.h"
+#include "sup_otlp.h"
 
 #define FILE_MAX_BYTES (1u << 20)
 #define LIST_MAX 1000
@@ -62,11 +64,11 @@ static const struct {
     const char *key, *title;
 } groups[] = {
     {"listen", "Listening"},    {"models", "Models"}, {"device", "Device"},
-    {"admission", "Admission"}, {"safety", "Safety"}, {"watch", "Watching"},
+    {"admission", "Admission"}, {"fetch", "Fetching"}, {"safety", "Safety"}, {"watch", "Watching"},
 };
 
-const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_BIN",
-                                           "INFERD_PRESET", NULL};
+const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_API_KEY",
+                                           "INFERD_BIN",    "INFERD_PRESET", NULL};
 #define ENV_PREFIX "INFERD_"
 static const char *const env_exempt_prefixes[] = {"INFERD_TEST_", "INFERD_BENCH_"};
 
@@ -666,6 +668,8 @@ static enum rc check_device(const struct sup_conf *c, struct rc_err *err)
 
 static enum rc check(const struct sup_conf *c, struct rc_err *err)
 {
+    char hub[SUP_REF_MAX];
+    struct sup_otlp_url otlp;
     struct in6_addr a;
     bool literal = inet_pton(AF_INET, c->host, &a) == 1 || inet_pton(AF_INET6, c->host, &a) == 1;
 
@@ -678,6 +682,10 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
                             "option 'host': value '%.80s': expected an IPv4 or IPv6 address, or "
                             "localhost (names are not looked up)",
                             c->host);
+    if (sup_pull_hub(hub, c->hub_endpoint, err) != RC_OK) {
+        rc_wrap(err, "option 'hub_endpoint'");
+        return RC_INVALID;
+    }
     if (strcmp(c->require_auth, "on") == 0 && !*c->vault_dir)
         return rc_fail_what(err, RC_INVALID, "require_auth",
                             "option 'require_auth': value 'on', but vault_dir is empty: no key "
@@ -700,6 +708,8 @@ static enum rc check(const struct sup_conf *c, struct rc_err *err)
     if (!*c->models_dir)
         return rc_fail_what(err, RC_INVALID, "models_dir",
                             "option 'models_dir': value '': expected the path of a folder");
+    if (*c->otlp_endpoint && sup_otlp_url_parse(c->otlp_endpoint, &otlp, err) != RC_OK)
+        return RC_INVALID;
     return check_device(c, err);
 }
 

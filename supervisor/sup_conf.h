@@ -109,10 +109,26 @@
     X(max_embed_inputs, U64, 2048, 1, 65536, "admission", "inputs of one embedding request")       \
     X(max_media_bytes, U64, 104857600, 0, 104857600, "admission", "bytes of all files inside one " \
       "request; 0 = no files are taken")                                                           \
-    X(vault_dir, STR, "", 0, 0, "safety", "folder of the API keys (inferd keys); empty = no keys are "\
+    X(vault_dir, STR, "", 0, 0, "safety", "folder of the API keys and "  \
+      "credentials (inferd keys, inferd credentials); empty = none are "\
       "known")                          \
+    X(vault_key_file, STR, "", 0, 0, "safety", "file with the master key of the credentials: 32 "  \
+      "bytes, or those in hex or base64; empty = $CREDENTIALS_DIRECTORY/inferd-vault-key")          \
     X(require_auth, ENUM, "auto", "auto|on|off", 0, "safety", "refuse requests without an API "    \
       "key; auto = when vault_dir is set, off = a key is checked when one is sent")                \
+    X(media_hosts, LIST, NULL, 0, 0, "fetch", "hosts whose files requests may name by URL, like "      \
+      "img.example.com, *.example.com or *; empty = remote files are refused")                       \
+    X(media_private_hosts, LIST, NULL, 0, 0, "fetch", "of those, hosts that may be at an address "     \
+      "that is not of the public internet")                                                          \
+    X(media_fetch_bytes, U64, 20971520, 1024, 104857600, "fetch", "largest remote file")              \
+    X(media_fetch_timeout_ms, U64, 30000, 100, 600000, "fetch", "time for one remote file, "          \
+      "redirects included")                                                                          \
+    X(allow_pull, BOOL, false, 0, 0, "fetch", "let administrators fetch models with POST "            \
+      "/ai/v1/models/pull")                                                                          \
+    X(hub_endpoint, STR, "https://huggingface.co", 0, 0, "fetch", "the hub that models are pulled "   \
+      "from")                                                                                        \
+    X(pull_file_bytes, U64, 68719476736, 1, 1099511627776, "fetch", "largest file of a pulled model") \
+    X(pull_model_bytes, U64, 137438953472, 1, 1099511627776, "fetch", "largest pulled model")         \
     X(sandbox, ENUM, "strict", "strict|permissive|off", 0, "safety", "what to do when a sandbox "  \
       "layer cannot be had")                                                                       \
     X(worker, STR, "", 0, 0, "safety", "path of inferd-worker; default beside inferd")             \
@@ -124,6 +140,10 @@
     X(drain_grace_ms, U64, 30000, 0, 3600000, "safety", "time streams get to finish after SIGTERM")\
     X(log_level, ENUM, "info", "debug|info|warn|error", 0, "watch", "least level written to "      \
       "stderr")                                                                                    \
+    X(otlp_endpoint, STR, "", 0, 0, "watch", "http://HOST:PORT of an OpenTelemetry collector that "\
+      "gets a span for each request (OTLP/HTTP JSON); empty = no spans")                           \
+    X(trace_percent, U64, 100, 0, 100, "watch", "of the requests that come without a trace, how "  \
+      "many begin one; a caller's own choice is followed")                                         \
     X(access_log, BOOL, true, 0, 0, "watch", "one log line per finished request")
 
 /* Where a value came from, least to strongest. */

@@ -23,9 +23,11 @@
 #include "sup_fleet.h"
 #include "sup_front_sandbox.h"
 #include "sup_http.h"
+#include "sup_link.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
 #include "sup_quota.h"
+#include "sup_spans.h"
 #include "sup_role.h"
 
 #define LAG_EVERY_MS 250
@@ -88,6 +90,7 @@ static void on_fleet_drained(void *user)
 
     SUP_LOG(SUP_INFO, "front_drained", SUP_B("clean", true));
     sup_auth_stop(f->pub.auth);
+    sup_link_stop(f->pub.link);
     uv_close((uv_handle_t *)&f->lag, NULL);
     uv_close((uv_handle_t *)&f->grace, NULL);
 }
@@ -156,6 +159,7 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     if ((rc = sup_http_new(&f->pub.http, &f->pub.loop, c, f->pub.metrics, sup_api_routes, &f->pub,
                            err)) != RC_OK)
         return rc;
+    sup_http_spans(f->pub.http, f->pub.spans);
     keys.refuse = sup_api_refuse;
     sup_http_keys(f->pub.http, &keys);
     sup_http_early(f->pub.http, sup_admit_early);
@@ -187,10 +191,14 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     uv_timer_init(&f->pub.loop, &f->lag);
     uv_timer_init(&f->pub.loop, &f->grace);
     f->lag.data = f->grace.data = f;
+    f->pub.spans = sup_spans_new(&f->pub.loop, fds->peer[SUP_ROLE_TRACER],
+                                 (unsigned)c->trace_percent, f->pub.metrics);
     if ((rc = sup_cache_secret_new(&f->pub.cache_secret, err)) != RC_OK ||
         (rc = sup_fleet_new(&f->pub.fleet, &f->pub.loop, fds->launcher, c, f->pub.metrics, on_stop,
                             f, err)) != RC_OK ||
         (rc = sup_auth_new(&f->pub.auth, &f->pub.loop, fds->peer[SUP_ROLE_VAULT], c, f->pub.metrics,
+                           on_stop, f, err)) != RC_OK ||
+        (rc = sup_link_new(&f->pub.link, &f->pub.loop, fds->peer[SUP_ROLE_FETCHER], f->pub.metrics,
                            on_stop, f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
@@ -212,10 +220,14 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
         return 1; /* the process ends: nothing needs to be put back */
     }
     uv_run(&f.pub.loop, UV_RUN_DEFAULT);
+    sup_spans_flush(f.pub.spans);
     sup_http_free(&f.pub.http);
     sup_passes_deinit(&f.pub.passes);
     sup_fleet_free(&f.pub.fleet);
     sup_auth_free(&f.pub.auth);
+    sup_link_free(&f.pub.link);
+    sup_spans_free(&f.pub.spans);
+    uv_run(&f.pub.loop, UV_RUN_NOWAIT);
     sup_metrics_free(&f.pub.metrics);
     sup_quota_free(&f.pub.quota);
     uv_loop_close(&f.pub.loop);

@@ -18,8 +18,10 @@ struct sup_auth;
 struct sup_conf;
 struct sup_fleet;
 struct sup_http;
+struct sup_link;
 struct sup_metrics;
 struct sup_quota;
+struct sup_spans;
 struct sup_role_fds;
 
 struct sup_front {
@@ -28,13 +30,15 @@ struct sup_front {
     struct sup_metrics *metrics;
     struct sup_fleet *fleet;
     struct sup_http *http;
+    struct sup_spans *spans; /* or NULL */
     struct sup_auth *auth;
+    struct sup_link *link; /* to the fetcher */
     bool draining;
     struct sup_cache_secret cache_secret;
-    struct sup_quota *quota; /* of tenants */
-    uint32_t active;     /* API requests in work, against max_concurrent_requests */
+    struct sup_quota *quota;  /* of tenants */
+    uint32_t active;          /* API requests in work, against max_concurrent_requests */
     struct sup_passes passes; /* that models have shown */
-    uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
+    uint64_t held_bytes;      /* of their files and waiting bodies: sup_call_hold */
 };
 
 /* Returns the process's exit status. */

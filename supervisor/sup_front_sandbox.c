@@ -134,6 +134,7 @@ static int rules(scmp_filter_ctx ctx, uint32_t action, const int *calls, size_t 
 static int strict_rules(scmp_filter_ctx ctx)
 {
     static const unsigned long ioctls[] = {FIONBIO, FIONREAD, TCGETS};
+    static const int asks[] = {PR_GET_SECCOMP, PR_GET_NO_NEW_PRIVS, PR_GET_DUMPABLE};
     int r = rules(ctx, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
 
     if (r == 0)
@@ -147,6 +148,9 @@ static int strict_rules(scmp_filter_ctx ctx)
     if (r == 0)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
                              SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    for (size_t i = 0; r == 0 && i < COUNT(asks); i++) /* sup_front_layers */
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
+                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)asks[i]));
     if (r == 0) /* abort() */
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
@@ -187,6 +191,13 @@ enum rc sup_front_sandbox(const char *mode, struct rc_err *err)
                         "the front's seccomp filter cannot be had here: %s (sandbox=permissive "
                         "goes on without it)",
                         strerror(-r));
+}
+
+void sup_front_layers(struct sup_front_layer out[SUP_FRONT_LAYERS])
+{
+    out[0] = (struct sup_front_layer){"not_dumpable", prctl(PR_GET_DUMPABLE) == 0};
+    out[1] = (struct sup_front_layer){"no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1};
+    out[2] = (struct sup_front_layer){"seccomp", prctl(PR_GET_SECCOMP) == 2 /* a filter */};
 }
 
 void sup_front_limits(const char *mode, unsigned long long want)

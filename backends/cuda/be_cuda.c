@@ -84,8 +84,8 @@ static enum rc choose_device(struct be_cuda_ctx *c, int device, struct rc_err *e
     if ((rc = be_cuda_do(c, c->d->device_get(&dev, device), "opening the device", err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->device_name(name, sizeof(name), dev), "naming the device",
                          err)) != RC_OK ||
-        (rc = be_cuda_do(c, c->d->device_mem(&c->device_total, dev), "asking the device",
-                         err)) != RC_OK ||
+        (rc = be_cuda_do(c, c->d->device_mem(&c->device_total, dev), "asking the device", err)) !=
+            RC_OK ||
         (rc = be_cuda_do(c, c->d->device_attr(&major, ATTR_MAJOR, dev), "asking the device",
                          err)) != RC_OK ||
         (rc = be_cuda_do(c, c->d->device_attr(&minor, ATTR_MINOR, dev), "asking the device",

@@ -210,20 +210,42 @@ static enum rc tell_heads(struct pass *p, uint32_t s, struct rc_err *err)
 
 /* ------------------------------------------------------------------------ words */
 
-/* Mean or maximum of a word's rows; a word that left no token has the row that follows. */
-static void pool_word(const struct g2 *g, const float *x, uint32_t n, float *out)
+/* n more rows of a word to its sum or maximum. */
+static void pool_rows(const struct g2 *g, const float *x, uint32_t n, bool first, float *out)
 {
-    memcpy(out, x, g->d * sizeof(*out));
-    for (uint32_t i = 1; i < n; i++)
+    if (first)
+        memcpy(out, x, g->d * sizeof(*out));
+    for (uint32_t i = first; i < n; i++)
         for (uint32_t c = 0; c < g->d; c++) {
             float v = x[(size_t)i * g->d + c];
 
             out[c] = g->pool == G2_MEAN ? out[c] + v : v > out[c] ? v : out[c];
         }
-    for (uint32_t c = 0; g->pool == G2_MEAN && n > 1 && c < g->d; c++)
-        out[c] /= (float)n;
 }
 
+/* Mean or maximum of the rows of a word of any length. view: the states; NULL: a device hides them,
+ * and they are read back as many at a time as buf holds. */
+static enum rc pool_word(const struct pass *p, const float *view, uint32_t from, uint32_t n,
+                         float *out, struct rc_err *err)
+{
+    struct g2 *g = p->g;
+    uint32_t most = view != NULL ? n : g->rows;
+    enum rc rc;
+
+    for (uint32_t i = 0; i < n; i += most) {
+        uint32_t k = n - i < most ? n - i : most;
+
+        if (view == NULL &&
+            (rc = be_tensor_read(p->m->be, p->states, from + i, k, g->buf, err)) != RC_OK)
+            return rc;
+        pool_rows(g, view != NULL ? view + (size_t)from * g->d : g->buf, k, i == 0, out);
+    }
+    for (uint32_t c = 0; g->pool == G2_MEAN && n > 1 && c < g->d; c++)
+        out[c] /= (float)n;
+    return RC_OK;
+}
+
+/* A word that left no token has the row that follows. */
 static void word_rows(const struct mdl_extract_in *in, uint32_t w, uint32_t *from, uint32_t *n)
 {
     *from = in->words[w];
@@ -250,12 +272,8 @@ static enum rc read_words(struct pass *p, uint32_t s0, uint32_t s1, uint32_t *n_
             g->gather[k] = (int32_t)from;
             if (g->pool == G2_FIRST)
                 continue;
-            if (view == NULL && n > g->rows) /* of what is read back: a word of so many tokens */
-                n = g->rows;
-            if (view == NULL &&
-                (rc = be_tensor_read(p->m->be, p->states, from, n, g->buf, err)) != RC_OK)
+            if ((rc = pool_word(p, view, from, n, g->buf2 + (size_t)k * g->d, err)) != RC_OK)
                 return rc;
-            pool_word(g, view ? view + (size_t)from * g->d : g->buf, n, g->buf2 + (size_t)k * g->d);
         }
     *n_words = k;
     if (k == 0)

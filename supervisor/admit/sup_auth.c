@@ -48,6 +48,7 @@ struct sup_auth {
     size_t n_asks, n_audits;
     struct sup_auth_cache *cache;
     struct sup_metrics *metrics;
+    Ipc__Vault *last; /* its VaultChanged, NULL before the first */
     void (*on_lost)(void *user);
     void *user;
 };
@@ -304,13 +305,26 @@ static void on_checked(struct sup_auth *a, const Ipc__VaultChecked *c)
     sup_grant_unref(&g);
 }
 
+static bool words_ok(const Ipc__VaultChanged *c)
+{
+    for (size_t i = 0; i < c->n_sandbox; i++)
+        if (!sup_grant_word(c->sandbox[i], 40))
+            return false;
+    return c->n_sandbox <= 16;
+}
+
 static void on_changed(struct sup_auth *a, const Ipc__VaultChanged *c)
 {
+    if (!words_ok(c)) {
+        lost(a, "malformed names of sandbox layers");
+        return;
+    }
     sup_auth_cache_clear(a->cache);
     a->known = true;
     sup_series_set(sup_series(a->metrics, SUP_M_VAULT_KEYS, NULL, NULL), c->n_keys);
     sup_series_set(sup_series(a->metrics, SUP_M_VAULT_SECRETS, NULL, NULL), c->n_secrets);
-    count(a, SUP_M_VAULT_RELOADS, c->error.len ? "failed" : "ok");
+    if (c->error.len || !a->last || a->last->changed->generation != c->generation)
+        count(a, SUP_M_VAULT_RELOADS, c->error.len ? "failed" : "ok");
 }
 
 static const struct {
@@ -348,7 +362,14 @@ static void on_vault(uv_poll_t *p, int status, int events)
         if ((rc = ipc_recv(a->fd, &ipc__vault__descriptor, &m, NULL, NULL, &err)) != RC_OK)
             break;
         on_message(a, (const Ipc__Vault *)m);
-        protobuf_c_message_free_unpacked(m, NULL);
+        if (((Ipc__Vault *)m)->body_case == IPC__VAULT__BODY_CHANGED && !a->lost) {
+            Ipc__Vault *was = a->last;
+
+            a->last = (Ipc__Vault *)m; /* who asks for its walls reads them there */
+            m = was ? &was->base : NULL;
+        }
+        if (m)
+            protobuf_c_message_free_unpacked(m, NULL);
     }
     if (rc != RC_OK && rc != RC_AGAIN)
         lost(a, err.msg);
@@ -447,6 +468,8 @@ void sup_auth_free(struct sup_auth **ap)
         }
         ask_end(a, &a->asks);
     }
+    if (a->last)
+        protobuf_c_message_free_unpacked(&a->last->base, NULL);
     sup_auth_cache_free(&a->cache);
     if (a->fd >= 0)
         close(a->fd);
@@ -468,4 +491,23 @@ struct sup_http_keys sup_auth_keys(struct sup_auth *a)
 bool sup_auth_ready(const struct sup_auth *a)
 {
     return !a || a->fd < 0 || (a->known && !a->lost);
+}
+
+bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t *n)
+{
+    if (!a || a->fd < 0)
+        return false;
+    *words = a->last ? a->last->changed->sandbox : NULL;
+    *n = a->last ? a->last->changed->n_sandbox : 0;
+    return true;
+}
+
+size_t sup_auth_keys_loaded(const struct sup_auth *a)
+{
+    return a && a->last ? a->last->changed->n_keys : 0;
+}
+
+bool sup_auth_audit_ok(const struct sup_auth *a)
+{
+    return !a || !a->last || !a->last->changed->audit_failed;
 }

@@ -37,6 +37,13 @@ void sup_auth_free(struct sup_auth **a);
 struct sup_http_keys sup_auth_keys(struct sup_auth *a);
 /* There is no vault, or its first state is known. */
 bool sup_auth_ready(const struct sup_auth *a);
+/* The layers of its sandbox that the vault said it has: *n words, borrowed until the next turn;
+ * false: there is no vault. */
+bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t *n);
+size_t sup_auth_keys_loaded(const struct sup_auth *a);
+/* Whether the audit log could be written last: while it cannot, acts of administrators are
+ * refused (and still told to it, so that it is seen when it works again). */
+bool sup_auth_audit_ok(const struct sup_auth *a);
 /* One act of an administrator, for the vault's audit log. fields: a JSON object. Without a
  * vault (or a NULL: tests) it goes to the log alone. */
 void sup_auth_audit(struct sup_auth *a, const char *act, const char *who, const char *fields);

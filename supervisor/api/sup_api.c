@@ -41,6 +41,7 @@ CALL(detokenize, sup_detokenize_ops)
 CALL(echo, sup_echo_ops)
 CALL(load, sup_load_ops)
 CALL(unload, sup_unload_ops)
+CALL(pull, sup_pull_ops)
 
 const struct sup_route sup_api_routes[] = {
     {"GET", "/healthz", sup_probe_health, "healthz", .open = true},
@@ -60,10 +61,12 @@ const struct sup_route sup_api_routes[] = {
     {"POST", "/v2/rerank", rerank_results, "rerank", .scope = SUP_SCOPE_RERANK},
     {"POST", "/rerank", rerank_tei, "rerank", .scope = SUP_SCOPE_RERANK},
 
+    {"GET", "/ai/v1/security", sup_security, "security", .scope = SUP_SCOPE_WATCH},
     {"GET", "/ai/v1/models", sup_models_full, "models"},
     {"GET", "/ai/v1/models/*", sup_models_get, "models"},
     {"POST", "/ai/v1/models/load", load, "load", .admin = true},
     {"POST", "/ai/v1/models/unload", unload, "unload", .admin = true},
+    {"POST", "/ai/v1/models/pull", pull, "pull", .admin = true},
     {"POST", "/ai/v1/chat/completions", chat, "chat", .scope = SUP_SCOPE_GENERATE},
     {"POST", "/ai/v1/generate", chat, "chat", .scope = SUP_SCOPE_GENERATE},
     {"POST", "/ai/v1/responses", responses, "responses", .scope = SUP_SCOPE_GENERATE},

@@ -22,8 +22,10 @@
 #include "sup_http.h"
 #include "sup_keep.h"
 #include "sup_media.h"
+#include "sup_media_remote.h"
 #include "sup_metrics.h"
 #include "sup_pass.h"
+#include "sup_spans.h"
 
 #define FIRST_HEARTBEAT_MS 1000
 #define HEARTBEAT_MS 15000
@@ -94,6 +96,7 @@ static void on_timer_closed(uv_handle_t *h)
 static void destroy(struct sup_call *c)
 {
     cancel_all(c);
+    sup_media_remote_free(&c->remote);
     if (c->ops->deinit)
         c->ops->deinit(c);
     json_decref(c->body);
@@ -125,6 +128,10 @@ static void on_abort(void *user)
     enter(c);
     c->req = NULL;
     cancel_all(c);
+    if (c->remote) { /* nobody calls for it any more */
+        sup_media_remote_free(&c->remote);
+        c->waiting = false;
+    }
     leave(c);
 }
 
@@ -246,6 +253,19 @@ void sup_call_fail(struct sup_call *c, const struct sup_fail *f)
         sup_json_deinit(&out);
     }
     leave(c);
+}
+
+struct sup_facts *sup_call_facts(struct sup_call *c, const char *operation, uint64_t input_tokens)
+{
+    struct sup_facts *f;
+
+    if (!c->req)
+        return NULL;
+    f = sup_req_facts(c->req);
+    f->operation = operation;
+    f->input_tokens = input_tokens;
+    snprintf(f->model, sizeof(f->model), "%s", c->model_id);
+    return f;
 }
 
 /* ------------------------------------------------------------------------ SSE */
@@ -537,12 +557,26 @@ static void not_found(struct sup_call *c, struct sup_fail *f)
 }
 
 static void on_rescan(void *user);
+static void on_remote(struct sup_call *c, const struct sup_fail *f);
 
 /* The body's tree, or its files, outlive the handler. */
 static bool keep_body(struct sup_call *c, struct sup_fail *f)
 {
-    return sup_call_hold(c, c->n_body, f) &&
-           (sup_api_frame_own(&c->frame) || sup_fail_no_memory(f));
+    if (c->kept)
+        return true;
+    c->kept = sup_call_hold(c, c->n_body, f);
+    return c->kept && (sup_api_frame_own(&c->frame) || sup_fail_no_memory(f));
+}
+
+/* Files of other machines, where the endpoint takes files at all. */
+static bool fetch_remote(struct sup_call *c, struct sup_fail *f)
+{
+    if (!c->ops->frames || c->remote)
+        return true;
+    if (!sup_media_remote_start(&c->remote, c, on_remote, f))
+        return false;
+    c->waiting = c->remote != NULL;
+    return !c->waiting || keep_body(c, f);
 }
 
 /* With the body read and the model named: find it, check all fields, start. */
@@ -573,6 +607,10 @@ static bool go(struct sup_call *c, struct sup_fail *f)
         return sup_fail_no_memory(f);
     if (!none && (!sup_model_allowed(sup_req_grant(c->req), m.id, f) || !can_do(c, m.info, f)))
         return false;
+    if (!fetch_remote(c, f))
+        return false;
+    if (c->waiting)
+        return true;
     if (c->body && !sup_fields_read(c->ops->fields, c->ops->n_fields, c->body, "", v, f))
         return false;
     keep = c->mem;
@@ -582,9 +620,25 @@ static bool go(struct sup_call *c, struct sup_fail *f)
     json_decref(c->body);
     c->body = NULL;
     sup_api_frame_deinit(&c->frame);
-    if (c->rescanned)
+    if (c->remote)
+        hold(c, c->held_bytes - sup_media_remote_held(c->remote));
+    sup_media_remote_free(&c->remote);
+    if (c->kept)
         hold(c, c->held_bytes - c->n_body);
     return ok;
+}
+
+static void on_remote(struct sup_call *c, const struct sup_fail *f)
+{
+    struct sup_fail mine;
+
+    enter(c);
+    c->waiting = false;
+    if (c->req && f)
+        sup_call_fail(c, f);
+    else if (c->req && !go(c, &mine))
+        sup_call_fail(c, &mine);
+    leave(c);
 }
 
 static void on_rescan(void *user)
@@ -756,5 +810,16 @@ void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
     } else if (c->req) {
         then(c);
     }
+    leave(c);
+}
+
+void sup_call_awaited_fail(struct sup_call *c, const struct sup_fail *f)
+{
+    enter(c);
+    c->waiting = false;
+    if (c->timer_used)
+        uv_timer_stop(&c->timer);
+    if (c->req)
+        sup_call_fail(c, f);
     leave(c);
 }

@@ -28,8 +28,10 @@
 #include "sup_status.h"
 
 struct sup_call;
+struct sup_facts;
 struct sup_front;
 struct sup_grant;
+struct sup_media_remote;
 struct sup_req;
 struct sup_tenant;
 struct sup_ticket;
@@ -104,10 +106,11 @@ struct sup_call {
     /* private to sup_call.c */
     struct sup_grant *grant_ref;
     struct sup_tenant *tenant;
-    uint64_t charged; /* by all parts */
+    uint64_t charged;                /* by all parts */
+    struct sup_media_remote *remote; /* until start has returned */
     struct sup_blk *mem;
     uint32_t depth;
-    bool waiting, rescanned, streaming, paused, wrote, counted, timer_used;
+    bool waiting, rescanned, kept, streaming, paused, wrote, counted, timer_used;
     size_t n_body;
     uint64_t held_bytes; /* of front->held_bytes */
     uv_timer_t timer;
@@ -135,6 +138,10 @@ void sup_call_reply(struct sup_call *c, const struct sup_json *json);
 void sup_call_reply_raw(struct sup_call *c, const char *type, const void *body, size_t n_bytes);
 void sup_call_fail(struct sup_call *c, const struct sup_fail *f);
 
+/* For the span of the request (sup_spans.h): what was done, with how many tokens. Before the
+ * answer ends. NULL: the client has left. */
+struct sup_facts *sup_call_facts(struct sup_call *c, const char *operation, uint64_t input_tokens);
+
 /* SSE: _sse arms the heartbeat (headers go out with the first write, or after a
  * second of silence so that proxies keep the connection); _write sends bytes that
  * are whole events; _end ends the stream. */
@@ -156,5 +163,7 @@ const char *sup_call_only_model(struct sup_call *c, struct sup_fail *f);
 void sup_call_await(struct sup_call *c);
 void sup_call_awaited(struct sup_call *c, const struct rc_err *err,
                       void (*then)(struct sup_call *c));
+/* The same for a failure that has its code already. */
+void sup_call_awaited_fail(struct sup_call *c, const struct sup_fail *f);
 
 #endif

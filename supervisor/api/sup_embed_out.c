@@ -135,22 +135,17 @@ static void head(struct sup_embed *e)
 
 static void tail(struct sup_embed *e, uint64_t n_tokens, uint64_t n_media, const char *identity)
 {
-    struct sup_json *o = &e->out;
+    const struct sup_items_end end = {
+        .model = e->call.model,
+        .identity = identity,
+        .n_tokens = n_tokens,
+        .n_media = e->has_media ? &n_media : NULL,
+        .errors = e->per_item ? &e->errors : NULL,
+        .n_inputs = e->n_inputs,
+    };
 
-    sup_json_str(o, "],\"model\":");
-    sup_json_quoted(o, e->call.model);
-    sup_json_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu",
-                 (unsigned long long)n_tokens, (unsigned long long)n_tokens);
-    if (e->has_media)
-        sup_json_fmt(o, ",\"media_tokens\":%llu", (unsigned long long)n_media);
-    sup_json_str(o, "}");
-    if (*identity) {
-        sup_json_str(o, ",\"model_identity\":");
-        sup_json_quoted(o, identity);
-    }
-    if (e->per_item)
-        sup_item_tail(o, &e->errors, e->n_inputs);
-    sup_json_str(o, "}");
+    sup_call_facts(&e->call, "embeddings", n_tokens);
+    sup_items_end(&e->out, &end);
 }
 
 static void write_json(struct sup_embed *e, const Ipc__Vectors *w, const bool *failed)

@@ -1,10 +1,9 @@
 /* sup_extract.c - POST /ai/v1/extract: entities, relations, classes and records of texts.
  *
  * All is checked before anything is worked on; with error_policy per_item a bad text is an entry
- * of errors[] (a bad schema or option never is). Inputs whose options differ become tasks of
- * their own. Tests: tests/supervisor/test_sup_api_extract.c
+ * of errors[] (a bad schema or option never is). Tests: tests/supervisor/test_sup_api_extract.c
  */
-#include "sup_extract.h"
+#include "sup_extract_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,22 +49,10 @@ static const struct sup_field fields[F_N] = {FIELDS(SUP_FIELD_ROW)},
                               of_options[O_N] = {OPTION_FIELDS(SUP_FIELD_ROW)},
                               of_input[I_N] = {INPUT_FIELDS(SUP_FIELD_ROW)};
 
-/* A request while it is read; of the call's memory. */
-struct reading {
-    struct sup_extract *e;
-    struct sup_fail *f;
-    bool strict; /* schema_version 2 */
-    Ipc__ExtractSchema **schemas;
-    size_t n_schemas;
-    ProtobufCBinaryData *texts; /* [n_inputs] */
-    uint32_t *part_of;          /* [n_inputs]; UINT32_MAX: a bad input */
-    struct sup_extract_opts opts[SUP_PARTS_MAX];
-};
-
 /* ------------------------------------------------------------------ options */
 
 /* What is set replaces what is in *o. */
-static bool read_options(struct reading *r, json_t *obj, const char *prefix,
+static bool read_options(struct sup_extract_reading *r, json_t *obj, const char *prefix,
                          struct sup_extract_opts *o)
 {
     struct sup_val v[O_N];
@@ -86,40 +73,28 @@ static bool read_options(struct reading *r, json_t *obj, const char *prefix,
     return true;
 }
 
-/* The task that takes inputs of these options; a new one where there is none. */
-static bool find_part(struct reading *r, const struct sup_extract_opts *o, uint32_t *out)
-{
-    for (uint32_t p = 0; p < r->e->n_parts; p++)
-        if (r->opts[p].threshold == o->threshold && r->opts[p].flat == o->flat &&
-            r->opts[p].bytes == o->bytes) {
-            *out = p;
-            return true;
-        }
-    if (r->e->n_parts == SUP_PARTS_MAX) {
-        sup_fail_set(r->f, SUP_E_CONTENT_TOO_LARGE, "inputs",
-                     "field 'inputs': more than %u different sets of options", SUP_PARTS_MAX);
-        return false;
-    }
-    *out = r->e->n_parts;
-    r->opts[r->e->n_parts++] = *o;
-    return true;
-}
-
 /* ------------------------------------------------------------------- inputs */
 
-static bool add_schema(struct reading *r, json_t *obj, const char *name, uint32_t *idx)
+static bool add_schema(struct sup_extract_reading *r, json_t *obj, const char *name, uint32_t *idx)
 {
-    Ipc__ExtractSchema *msg = sup_call_alloc(&r->e->call, sizeof(*msg));
+    Ipc__ExtractSchema *msg;
 
-    if (!msg)
+    if (r->n_schemas == IPC_EXTRACT_SCHEMAS) {
+        sup_fail_set(r->f, SUP_E_CONTENT_TOO_LARGE, name,
+                     "field '%s': more than %u schemas in one request, expected fewer: send inputs "
+                     "of different schemas in several requests",
+                     name, IPC_EXTRACT_SCHEMAS);
+        return false;
+    }
+    if (!(msg = sup_call_alloc(&r->e->call, sizeof(*msg))))
         return sup_fail_no_memory(r->f);
     *idx = (uint32_t)r->n_schemas;
     r->schemas[r->n_schemas++] = msg;
-    return sup_extract_schema(&r->e->call, obj, name, r->strict, msg, r->e->plans, r->f);
+    return sup_extract_schema(&r->e->call, obj, name, r->words, r->strict, msg, r->e->plans, r->f);
 }
 
 /* What an input has of its own; with_schema: the request has one for all. */
-static bool own_rules(struct reading *r, const struct sup_val *v, const char *name,
+static bool own_rules(struct sup_extract_reading *r, const struct sup_val *v, const char *name,
                       bool with_schema, struct sup_extract_input *in)
 {
     char prefix[64];
@@ -143,7 +118,7 @@ static bool own_rules(struct reading *r, const struct sup_val *v, const char *na
     return false;
 }
 
-static bool refuse_tokens(struct reading *r, const struct sup_val *v, const char *name)
+static bool refuse_tokens(struct sup_extract_reading *r, const struct sup_val *v, const char *name)
 {
     if (!v->set || (json_is_array(v->j) && json_array_size(v->j) == 0))
         return true;
@@ -154,7 +129,7 @@ static bool refuse_tokens(struct reading *r, const struct sup_val *v, const char
 }
 
 /* true also for a bad text that is an entry of errors[]. */
-static bool one_text(struct reading *r, uint32_t i, json_t *content, const char *name)
+static bool one_text(struct sup_extract_reading *r, uint32_t i, json_t *content, const char *name)
 {
     if (sup_content_text(&r->e->call, content, name, SUP_E_INVALID_REQUEST, true, &r->texts[i],
                          r->f)) {
@@ -165,7 +140,7 @@ static bool one_text(struct reading *r, uint32_t i, json_t *content, const char 
     return sup_item_bad(&r->e->errors, r->e->per_item, i, IPC_STAGE_PARSE, r->f);
 }
 
-static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema)
+static bool one_input(struct sup_extract_reading *r, uint32_t i, json_t *j, bool with_schema)
 {
     struct sup_extract_input *in = &r->e->inputs[i];
     struct sup_val v[I_N];
@@ -180,7 +155,7 @@ static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema
     if ((r->strict && !sup_fields_known(of_input, I_N, NULL, j, prefix, r->f)) ||
         !sup_fields_read(of_input, I_N, j, prefix, v, r->f) ||
         !refuse_tokens(r, &v[I_TOKENS], name) || !own_rules(r, v, name, with_schema, in) ||
-        !find_part(r, &in->opts, &r->part_of[i]))
+        !sup_extract_part_find(r, &in->opts, &r->part_of[i]))
         return false;
     if (v[I_ID].set)
         in->id = json_incref(v[I_ID].j);
@@ -188,9 +163,11 @@ static bool one_input(struct reading *r, uint32_t i, json_t *j, bool with_schema
     return one_text(r, i, v[I_CONTENT].j, prefix);
 }
 
-static bool count_inputs(struct reading *r, json_t *list, const char *name, const char *want)
+static bool count_inputs(struct sup_extract_reading *r, json_t *list, const char *name,
+                         const char *want)
 {
-    const uint64_t max = r->e->call.front->conf->max_embed_inputs;
+    const uint64_t said = r->e->call.front->conf->max_embed_inputs,
+                   max = said < IPC_EXTRACT_INPUTS ? said : IPC_EXTRACT_INPUTS;
     size_t n = json_array_size(list);
 
     if (n == 0) {
@@ -213,7 +190,7 @@ static bool count_inputs(struct reading *r, json_t *list, const char *name, cons
            sup_fail_no_memory(r->f);
 }
 
-static bool read_inputs(struct reading *r, const struct sup_val *v)
+static bool read_inputs(struct sup_extract_reading *r, const struct sup_val *v)
 {
     struct sup_extract_opts all = {.threshold = (float)THRESHOLD, .flat = true, .bytes = r->strict};
     json_t *list = v[F_INPUTS].j;
@@ -241,117 +218,43 @@ static bool read_inputs(struct reading *r, const struct sup_val *v)
     return true;
 }
 
-/* -------------------------------------------------------------------- tasks */
+/* -------------------------------------------------------------------- whole */
 
-static bool submit_part(struct reading *r, uint32_t p, Ipc__Extract *q)
+bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj,
+                       const struct sup_extract_words *words, const struct sup_extract_opts *opts,
+                       struct sup_fail *f)
 {
-    struct sup_extract *e = r->e;
-    struct sup_extract_part *part = &e->parts[p];
-    Ipc__Frame frame = IPC__FRAME__INIT;
-
-    part->at = calloc(e->n_inputs, sizeof(*part->at));
-    q->inputs = sup_call_alloc(&e->call, e->n_inputs * sizeof(*q->inputs));
-    q->schema_of = sup_call_alloc(&e->call, e->n_inputs * sizeof(*q->schema_of));
-    if (!part->at || !q->inputs || !q->schema_of)
-        return sup_fail_no_memory(r->f);
-    for (uint32_t i = 0; i < e->n_inputs; i++)
-        if (r->part_of[i] == p) {
-            q->inputs[part->n] = r->texts[i];
-            q->schema_of[part->n] = e->inputs[i].schema;
-            part->at[part->n++] = i;
-        }
-    q->n_inputs = q->n_schema_of = q->n_item_of = part->n;
-    q->item_of = part->at;
-    q->schemas = r->schemas;
-    q->n_schemas = r->n_schemas;
-    q->threshold = r->opts[p].threshold;
-    q->byte_offsets = r->opts[p].bytes;
-    q->flat = r->opts[p].flat;
-    q->per_item = e->per_item;
-    q->deadline_us = e->call.deadline_us;
-    frame.body_case = IPC__FRAME__BODY_EXTRACT;
-    frame.extract = q;
-    return sup_call_submit(&e->call, p, &frame, r->f);
-}
-
-/* A part whose inputs are all bad has nothing to do: the parts behind it move up. */
-static void drop_empty_parts(struct reading *r)
-{
-    uint32_t n = 0;
-
-    for (uint32_t p = 0; p < r->e->n_parts; p++) {
-        bool used = false;
-
-        for (uint32_t i = 0; i < r->e->n_inputs; i++)
-            if (r->part_of[i] == p) {
-                used = true;
-                r->part_of[i] = n;
-            }
-        if (used)
-            r->opts[n++] = r->opts[p];
-    }
-    r->e->n_parts = n;
-}
-
-/* Everything read: a task for each set of options. */
-static bool submit_all(struct reading *r, char *identity)
-{
-    struct sup_extract *e = r->e;
-
-    if (e->n_sent == 0) {
-        sup_extract_finish(&e->call); /* per_item, and none was in order */
-        return true;
-    }
-    drop_empty_parts(r);
-    if (!(e->parts = calloc(e->n_parts, sizeof(*e->parts))))
-        return sup_fail_no_memory(r->f);
-    if (!sup_call_parts(&e->call, e->n_parts, r->f))
-        return false;
-    for (uint32_t p = 0; p < e->n_parts; p++) {
-        Ipc__Extract q = IPC__EXTRACT__INIT;
-
-        if (identity)
-            q.model_identity = identity;
-        if (!submit_part(r, p, &q))
-            return false;
-    }
-    return true;
-}
-
-bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const char *name,
-                       const struct sup_extract_opts *opts, struct sup_fail *f)
-{
-    struct reading r = {.e = e, .f = f};
+    struct sup_extract_reading r = {.e = e, .f = f, .words = words};
     uint32_t zero;
     char one[32];
 
     if (!count_inputs(&r, texts, "texts", "a non-empty array of strings") ||
-        !add_schema(&r, obj, name, &zero))
+        !add_schema(&r, obj, words->whole, &zero))
         return false;
     for (uint32_t i = 0; i < e->n_inputs; i++) {
         e->inputs[i].opts = *opts;
         snprintf(one, sizeof(one), "texts[%u]", i);
-        if (!find_part(&r, opts, &r.part_of[i]) ||
+        if (!sup_extract_part_find(&r, opts, &r.part_of[i]) ||
             !one_text(&r, i, json_array_get(texts, i), one)) {
             f->err.item = (int32_t)i;
             f->err.stage = IPC_STAGE_PARSE;
             return false;
         }
     }
-    return submit_all(&r, NULL);
+    return sup_extract_submit(&r, NULL);
 }
 
 static bool start(struct sup_call *c, const struct sup_val *v, struct sup_fail *f)
 {
     struct sup_extract *e = (struct sup_extract *)c;
-    struct reading r = {.e = e, .f = f, .strict = v[F_VERSION].i == 2};
+    struct sup_extract_reading r = {.e = e, .f = f, .strict = v[F_VERSION].i == 2};
     char *identity = NULL;
 
     e->per_item = v[F_POLICY].set && strcmp(v[F_POLICY].s, "per_item") == 0;
     if (!sup_identity_read(&v[F_IDENTITY], &identity, f) || !read_inputs(&r, v))
         return false;
     snprintf(e->identity, sizeof(e->identity), "%s", identity ? identity : "");
-    return submit_all(&r, identity);
+    return sup_extract_submit(&r, identity);
 }
 
 void sup_extract_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr)

@@ -1,16 +1,14 @@
 /* sup_extract.h - between the files of extraction.
  *
- * sup_extract.c has the fields and the order of things, sup_extract_schema.c turns a schema into
- * the worker's message and a plan, sup_extract_out.c a worker's findings into an answer by
- * that plan. Page: docs/extract.md. Tests: tests/supervisor/test_sup_api_extract.c
+ * sup_extract.c has the fields and the order of things, sup_extract_parts.c the tasks that go out,
+ * sup_extract_schema.c turns a schema into the worker's message and a plan, sup_extract_out.c a
+ * worker's findings into an answer by that plan. Page: docs/extract.md. Tests: tests/supervisor/test_sup_api_extract.c
  */
 #ifndef INFERD_SUP_EXTRACT_H
 #define INFERD_SUP_EXTRACT_H
 
 #include "sup_call.h"
 #include "sup_items.h"
-
-#define SUP_EXTRACT_NAMES 8192u /* labels, fields, choices and types of one schema */
 
 /* How findings are told: as /ai/v1/extract, or in the words of older routes. */
 enum sup_extract_form { SUP_EXTRACT_ALL, SUP_EXTRACT_RECOGNIZE, SUP_EXTRACT_CLASSIFY };
@@ -52,13 +50,22 @@ struct sup_extract {
     struct sup_json out;
 };
 
+/* What an older route calls the parts of a schema, for messages; "" = a part that it makes itself.
+ */
+struct sup_extract_words {
+    const char *whole, *entities, *relations, *classes;
+};
+
 /* A checked schema: *msg of the call's memory, texts borrowed from the tree; its plan is appended
- * to plans. name: the schema's, for messages. strict: unknown keys are errors. */
-bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool strict,
-                        Ipc__ExtractSchema *msg, json_t *plans, struct sup_fail *f);
+ * to plans. name: the schema's, for messages; words: of its parts, NULL = its own keys. strict:
+ * unknown keys are errors. */
+bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name,
+                        const struct sup_extract_words *words, bool strict, Ipc__ExtractSchema *msg,
+                        json_t *plans, struct sup_fail *f);
 /* Texts with one schema for all: what an older route's request comes down to. obj is borrowed. */
-bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj, const char *name,
-                       const struct sup_extract_opts *opts, struct sup_fail *f);
+bool sup_extract_texts(struct sup_extract *e, json_t *texts, json_t *obj,
+                       const struct sup_extract_words *words, const struct sup_extract_opts *opts,
+                       struct sup_fail *f);
 void sup_extract_frame(struct sup_call *c, uint32_t part, const Ipc__Frame *fr);
 void sup_extract_finish(struct sup_call *c);
 void sup_extract_deinit(struct sup_call *c);

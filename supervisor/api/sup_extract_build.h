@@ -1,17 +1,15 @@
 /* sup_extract_build.h - between the files that read a schema of /ai/v1/extract.
  *
- * sup_extract_schema.c has the whole, labels, relations and classes; sup_extract_fields.c
- * structures. What is made is of the call's memory, texts are borrowed from the tree.
- * Tests: tests/supervisor/test_sup_api_extract.c
+ * sup_extract_schema.c has the whole, labels and classes; sup_extract_relations.c relations,
+ * sup_extract_fields.c structures. What is made is of the call's memory, texts are borrowed from
+ * the tree. Tests: tests/supervisor/test_sup_api_extract.c
  */
 #ifndef INFERD_SUP_EXTRACT_BUILD_H
 #define INFERD_SUP_EXTRACT_BUILD_H
 
 #include "sup_extract.h"
 
-#define SUP_NAME_BYTES 1024  /* of a label, field or type */
-#define SUP_TEXT_BYTES 65536 /* of a description */
-#define SUP_BUILD_NAME 160   /* of a field's name in messages, with its end */
+#define SUP_BUILD_NAME 160 /* of a field's name in messages, with its end */
 
 struct sup_build {
     struct sup_call *c;
@@ -19,6 +17,7 @@ struct sup_build {
     Ipc__ExtractSchema *msg;
     json_t *plan;
     bool strict;
+    const char *labels_field; /* where labels of entities are given, for messages */
     uint32_t n_names;
 };
 
@@ -31,7 +30,7 @@ struct sup_word {
 bool sup_build_wrong(struct sup_build *b, const char *field, const char *why);
 bool sup_build_bad(struct sup_build *b, const char *field, const json_t *got, const char *want);
 
-/* Names of what is inside a field, for messages. */
+/* Names of what is inside a field, for messages; a field "" has no name itself. */
 void sup_build_at(char out[SUP_BUILD_NAME], const char *field, size_t i);
 void sup_build_in(char out[SUP_BUILD_NAME], const char *field, const char *key);
 
@@ -52,6 +51,8 @@ json_t *sup_build_plan(struct sup_build *b, json_t *in, const char *key, json_t 
 /* A key's text into the plan, where it is set. */
 bool sup_build_plan_text(struct sup_build *b, json_t *in, const char *key, struct sup_word t);
 
+/* The field relations, behind entities. */
+bool sup_build_relations(struct sup_build *b, json_t *list, const char *field);
 /* The field structures. */
 bool sup_build_records(struct sup_build *b, json_t *map, const char *field);
 

@@ -7,22 +7,20 @@
 
 #include <string.h>
 
-#define PATTERN_MAX_BYTES 1024
-#define PATTERNS_MAX 16u
 #define FIELDS_WANT "an object of fields, or an array of \"name::type::[a|b]::description\""
 
-#define VALUE_FIELDS(X)                                                          \
-    X(V_TYPE, "type", STR, false, 0, SUP_NAME_BYTES, 0, NULL)                    \
-    X(V_DTYPE, "dtype", STR, false, 0, SUP_NAME_BYTES, 0, NULL)                  \
-    X(V_DESCRIPTION, "description", STR, false, 0, SUP_TEXT_BYTES, 0, NULL)      \
-    X(V_CHOICES, "choices", ANY, false, 0, 0, 0, "a non-empty array of strings") \
-    X(V_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                       \
+#define VALUE_FIELDS(X)                                                                \
+    X(V_TYPE, "type", STR, false, 0, IPC_EXTRACT_NAME_BYTES, 0, NULL)                  \
+    X(V_DTYPE, "dtype", STR, false, 0, IPC_EXTRACT_NAME_BYTES, 0, NULL)                \
+    X(V_DESCRIPTION, "description", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL) \
+    X(V_CHOICES, "choices", ANY, false, 0, 0, 0, "a non-empty array of strings")       \
+    X(V_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                             \
     X(V_PATTERNS, "patterns", ANY, false, 0, 0, 0, "an array of at most 16 patterns")
 
-#define PATTERN_FIELDS(X)                                             \
-    X(P_PATTERN, "pattern", STR, true, 1, PATTERN_MAX_BYTES, 0, NULL) \
-    X(P_MODE, "mode", ENUM, false, 0, 0, 0, "full|partial")           \
-    X(P_EXCLUDE, "exclude", BOOL, false, 0, 1, 0, NULL)               \
+#define PATTERN_FIELDS(X)                                                     \
+    X(P_PATTERN, "pattern", STR, true, 1, IPC_EXTRACT_PATTERN_BYTES, 0, NULL) \
+    X(P_MODE, "mode", ENUM, false, 0, 0, 0, "full|partial")                   \
+    X(P_EXCLUDE, "exclude", BOOL, false, 0, 1, 0, NULL)                       \
     X(P_CASE, "case_sensitive", BOOL, false, 0, 1, 0, NULL)
 
 enum { VALUE_FIELDS(SUP_FIELD_ID) V_N };
@@ -119,7 +117,7 @@ static bool read_pattern(struct sup_build *b, json_t *j, const char *field,
     if (json_is_string(j)) {
         size_t n = json_string_length(j);
 
-        if (n == 0 || n > PATTERN_MAX_BYTES || strlen(json_string_value(j)) != n)
+        if (n == 0 || n > IPC_EXTRACT_PATTERN_BYTES || strlen(json_string_value(j)) != n)
             return sup_build_bad(b, field, j, "a pattern of 1 to 1024 bytes");
         out->regex = sup_build_bytes((struct sup_word){json_string_value(j), n});
         return true;
@@ -144,7 +142,7 @@ static bool read_patterns(struct sup_build *b, json_t *list, const char *field,
     Ipc__ExtractPattern *rows;
     char one[SUP_BUILD_NAME];
 
-    if (!json_is_array(list) || n > PATTERNS_MAX)
+    if (!json_is_array(list) || n > IPC_EXTRACT_PATTERNS)
         return sup_build_bad(b, field, list, of_value[V_PATTERNS].words);
     if (n == 0)
         return true;
@@ -173,8 +171,8 @@ static bool read_choices(struct sup_build *b, json_t *list, const char *field,
         json_t *j = json_array_get(list, i);
 
         choice[i] = (struct sup_word){json_string_value(j), json_string_length(j)};
-        if (choice[i].n == 0 || choice[i].n > SUP_NAME_BYTES)
-            return sup_build_bad(b, field, j, "strings of 1 to 1024 bytes");
+        if (choice[i].n == 0 || choice[i].n > IPC_EXTRACT_NAME_BYTES)
+            return sup_build_bad(b, field, j, "strings of 1 to 512 bytes");
     }
     return add_choices(b, choice, n, field, out);
 }
@@ -206,8 +204,8 @@ static bool add_field(struct sup_build *b, json_t *seen, json_t *list, struct su
     json_t *row;
 
     out->name = sup_build_bytes(name);
-    if (name.n > SUP_NAME_BYTES)
-        return sup_build_wrong(b, field, "a name of more than 1024 bytes");
+    if (name.n > IPC_EXTRACT_NAME_BYTES)
+        return sup_build_wrong(b, field, "a name of more than 512 bytes");
     return sup_build_fresh(b, seen, name, field) &&
            (row = sup_build_plan(b, list, NULL, json_object())) &&
            sup_build_plan_text(b, row, "name", name) &&
@@ -315,8 +313,8 @@ bool sup_build_records(struct sup_build *b, json_t *map, const char *field)
         struct sup_word name = {key, strlen(key)};
 
         sup_build_in(one, field, key);
-        if (sup_build_blank(name) || name.n > SUP_NAME_BYTES)
-            return sup_build_wrong(b, one, "expected a name of 1 to 1024 bytes");
+        if (sup_build_blank(name) || name.n > IPC_EXTRACT_NAME_BYTES)
+            return sup_build_wrong(b, one, "expected a name of 1 to 512 bytes");
         ipc__extract_record__init(out);
         out->name = sup_build_bytes(name);
         if (!(row = sup_build_plan(b, plan, NULL, json_object())) ||

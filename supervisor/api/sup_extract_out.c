@@ -1,163 +1,13 @@
 /* sup_extract_out.c - what a worker found to the answer of an extraction.
  *
  * Frames were checked where they came in (sup_fleet_check.c); an index is held against the plan
- * once more where it is used. The ends of a relation are spans of text of their own: each is
- * told as the entity that stands there, and one where none stands becomes an entity.
+ * once more where it is used.
  * Tests: tests/supervisor/test_sup_api_extract.c
  */
-#include "sup_extract.h"
+#include "sup_extract_out.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define OWN_LABEL "entity"  /* of an end that is no entity and whose relation names none */
-#define WORK_MAX 100000000u /* comparisons of spans for one input: a tenth of a second */
-
-struct entity {
-    const char *label;
-    const Ipc__ExtractSpan *span;
-};
-
-struct relation {
-    const char *type;
-    uint32_t source, target;
-    float score;
-};
-
-/* One input's findings while they are told. */
-struct telling {
-    struct sup_json *o;
-    const struct sup_extract_opts *opts;
-    const json_t *plan;
-    const Ipc__ExtractedItem *item;
-    struct entity *ents;
-    struct relation *rels;
-    uint32_t n_ents, n_found, n_rels; /* n_found: entities that the model found as such */
-    bool asked;                       /* for entities */
-};
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-static const json_t *list_of(const struct telling *t, const char *key)
-{
-    return json_object_get(t->plan, key);
-}
-
-/* ---------------------------------------------------------------- relations */
-
-static uint32_t overlap(const Ipc__ExtractSpan *a, const Ipc__ExtractSpan *b)
-{
-    uint32_t from = a->start > b->start ? a->start : b->start,
-             to = a->end < b->end ? a->end : b->end;
-
-    return a->has_place && b->has_place && to > from ? to - from : 0;
-}
-
-static bool same_place(const Ipc__ExtractSpan *a, const Ipc__ExtractSpan *b)
-{
-    if (!a->has_place || !b->has_place)
-        return a->has_place == b->has_place && a->text.len == b->text.len &&
-               memcmp(a->text.data, b->text.data, a->text.len) == 0;
-    return a->start == b->start && a->end == b->end;
-}
-
-/* The entity that an end is: one of just its place, else that which shares most with it, else a
- * new one. UINT32_MAX: there is one, of another label than the relation takes. */
-static uint32_t end_entity(struct telling *t, const Ipc__ExtractSpan *span, const char *label)
-{
-    const char *want = label ? label : t->asked ? NULL : OWN_LABEL;
-    uint32_t best = UINT32_MAX, most = 0;
-    bool other = false;
-
-    for (uint32_t i = 0; i < t->n_ents; i++) {
-        const struct entity *x = &t->ents[i];
-        bool fits = !want || strcmp(x->label, want) == 0;
-        uint32_t shared = overlap(x->span, span);
-
-        if (fits && same_place(x->span, span))
-            return i;
-        if (i >= t->n_found || shared == 0)
-            continue;
-        other |= !fits;
-        if (fits && shared > most) {
-            most = shared;
-            best = i;
-        }
-    }
-    if (best != UINT32_MAX || other)
-        return best;
-    t->ents[t->n_ents] = (struct entity){want ? want : OWN_LABEL, span};
-    return t->n_ents++;
-}
-
-/* A relation that stands there already keeps the better score. */
-static void keep_relation(struct telling *t, const struct relation *r)
-{
-    for (uint32_t i = 0; i < t->n_rels; i++) {
-        struct relation *x = &t->rels[i];
-
-        if (x->source == r->source && x->target == r->target && strcmp(x->type, r->type) == 0) {
-            if (r->score > x->score)
-                x->score = r->score;
-            return;
-        }
-    }
-    t->rels[t->n_rels++] = *r;
-}
-
-/* By the first row of its type whose ends it has. */
-static void take_relation(struct telling *t, const Ipc__ExtractedRelation *w)
-{
-    const json_t *row;
-    size_t k;
-
-    json_array_foreach(list_of(t, "relations"), k, row)
-    {
-        const uint32_t before = t->n_ents;
-        struct relation r = {.type = text_of(row, "type")};
-
-        if ((uint32_t)json_integer_value(json_object_get(row, "i")) != w->relation)
-            continue;
-        r.source = end_entity(t, w->head, text_of(row, "source"));
-        if (r.source != UINT32_MAX)
-            r.target = end_entity(t, w->tail, text_of(row, "target"));
-        if (r.source != UINT32_MAX && r.target != UINT32_MAX) {
-            r.score = w->head->score < w->tail->score ? w->head->score : w->tail->score;
-            keep_relation(t, &r);
-            return;
-        }
-        t->n_ents = before;
-    }
-}
-
-static bool collect(struct telling *t, struct sup_fail *f)
-{
-    const Ipc__ExtractedItem *w = t->item;
-    const uint64_t ends = 2 * (uint64_t)w->n_relations, ents = w->n_entities + ends;
-
-    if (ends * ents > WORK_MAX) {
-        sup_fail_set(f, SUP_E_CONTENT_TOO_LARGE, "",
-                     "%zu relations between %zu entities in one text, expected fewer: raise the "
-                     "threshold or send shorter texts",
-                     w->n_relations, w->n_entities);
-        return false;
-    }
-    t->ents = calloc((size_t)ents + 1, sizeof(*t->ents));
-    t->rels = calloc(w->n_relations + 1, sizeof(*t->rels));
-    if (!t->ents || !t->rels)
-        return sup_fail_no_memory(f);
-    for (size_t i = 0; i < w->n_entities; i++)
-        t->ents[t->n_ents++] = (struct entity){
-            json_string_value(json_array_get(list_of(t, "entities"), w->entities[i]->label)),
-            w->entities[i]->span};
-    t->n_found = t->n_ents;
-    for (size_t i = 0; i < w->n_relations; i++)
-        take_relation(t, w->relations[i]);
-    return true;
-}
 
 /* ------------------------------------------------------------------ writing */
 
@@ -180,9 +30,9 @@ static void put_score(struct sup_json *o, float score)
     sup_json_f32(o, score);
 }
 
-static void put_entity(struct telling *t, uint32_t i)
+static void put_entity(struct sup_telling *t, uint32_t i)
 {
-    const struct entity *x = &t->ents[i];
+    const struct sup_told_entity *x = &t->ents[i];
 
     sup_json_fmt(t->o, "{\"id\":\"e%u\",\"local_id\":\"e%u\",\"label\":", i, i);
     sup_json_quoted(t->o, x->label);
@@ -193,7 +43,7 @@ static void put_entity(struct telling *t, uint32_t i)
     sup_json_str(t->o, "}");
 }
 
-static void put_entities(struct telling *t)
+static void put_entities(struct sup_telling *t)
 {
     sup_json_str(t->o, ",\"entities\":[");
     for (uint32_t i = 0; i < t->n_ents; i++) {
@@ -208,7 +58,7 @@ static void put_end(struct sup_json *o, const char *key, uint32_t i)
     sup_json_fmt(o, ",\"%s\":{\"entity_index\":%u,\"id\":\"e%u\"}", key, i, i);
 }
 
-static void put_relations(struct telling *t)
+static void put_relations(struct sup_telling *t)
 {
     sup_json_str(t->o, ",\"relations\":[");
     for (uint32_t i = 0; i < t->n_rels; i++) {
@@ -223,7 +73,7 @@ static void put_relations(struct telling *t)
 }
 
 /* The ends themselves, as /ai/v1/recognize has them. */
-static void put_pairs(struct telling *t)
+static void put_pairs(struct sup_telling *t)
 {
     sup_json_str(t->o, ",\"relations\":[");
     for (uint32_t i = 0; i < t->n_rels; i++) {
@@ -249,15 +99,15 @@ static int best_class(const void *a, const void *b)
     return (x->label > y->label) - (x->label < y->label);
 }
 
-static void put_classes(struct telling *t)
+static void put_classes(struct sup_telling *t)
 {
     sup_json_str(t->o, ",\"classifications\":[");
     for (size_t i = 0; i < t->item->n_classes; i++) {
         const Ipc__ExtractedClass *c = t->item->classes[i];
-        const json_t *task = json_array_get(list_of(t, "classes"), c->task);
+        const json_t *task = json_array_get(sup_plan_list(t, "classes"), c->task);
 
         sup_json_str(t->o, i ? ",{\"name\":" : "{\"name\":");
-        sup_json_quoted(t->o, text_of(task, "name"));
+        sup_json_quoted(t->o, sup_plan_text(task, "name"));
         sup_json_str(t->o, ",\"label\":");
         sup_json_quoted(
             t->o, json_string_value(json_array_get(json_object_get(task, "labels"), c->label)));
@@ -267,7 +117,7 @@ static void put_classes(struct telling *t)
     sup_json_str(t->o, "]");
 }
 
-static void put_value(struct telling *t, const Ipc__ExtractSpan *s)
+static void put_value(struct sup_telling *t, const Ipc__ExtractSpan *s)
 {
     sup_json_str(t->o, "{\"value\":");
     put_text(t->o, s->text);
@@ -278,11 +128,12 @@ static void put_value(struct telling *t, const Ipc__ExtractSpan *s)
     sup_json_str(t->o, "}");
 }
 
-static void put_field(struct telling *t, const json_t *field, const Ipc__ExtractedValue *v)
+static void put_field(struct sup_telling *t, const json_t *field, const Ipc__ExtractedValue *v)
 {
     const size_t n = v ? v->n_spans : 0;
+    bool first = true;
 
-    sup_json_quoted(t->o, text_of(field, "name"));
+    sup_json_quoted(t->o, sup_plan_text(field, "name"));
     if (!json_is_true(json_object_get(field, "list"))) {
         sup_json_str(t->o, n ? ":" : ":null");
         if (n)
@@ -291,13 +142,16 @@ static void put_field(struct telling *t, const json_t *field, const Ipc__Extract
     }
     sup_json_str(t->o, ":[");
     for (size_t i = 0; i < n; i++) {
-        sup_json_str(t->o, i ? "," : "");
+        if (v->spans[i]->again && !t->opts->spans) /* without offsets it says nothing new */
+            continue;
+        sup_json_str(t->o, first ? "" : ",");
+        first = false;
         put_value(t, v->spans[i]);
     }
     sup_json_str(t->o, "]");
 }
 
-static void put_record(struct telling *t, const json_t *fields, const Ipc__ExtractedRecord *w)
+static void put_record(struct sup_telling *t, const json_t *fields, const Ipc__ExtractedRecord *w)
 {
     const json_t *field;
     size_t k;
@@ -316,18 +170,18 @@ static void put_record(struct telling *t, const json_t *fields, const Ipc__Extra
     sup_json_str(t->o, "}");
 }
 
-static void put_structures(struct telling *t)
+static void put_structures(struct sup_telling *t)
 {
     const json_t *record;
     size_t k;
 
     sup_json_str(t->o, ",\"structures\":{");
-    json_array_foreach(list_of(t, "records"), k, record)
+    json_array_foreach(sup_plan_list(t, "records"), k, record)
     {
         bool first = true;
 
         sup_json_str(t->o, k ? "," : "");
-        sup_json_quoted(t->o, text_of(record, "name"));
+        sup_json_quoted(t->o, sup_plan_text(record, "name"));
         sup_json_str(t->o, ":[");
         for (size_t i = 0; i < t->item->n_records; i++) {
             if (t->item->records[i]->record != k)
@@ -384,7 +238,7 @@ static bool item_ok(const Ipc__ExtractedItem *w, const json_t *plan)
 
 /* -------------------------------------------------------------------- whole */
 
-static void put_item(enum sup_extract_form form, struct telling *t)
+static void put_item(enum sup_extract_form form, struct sup_telling *t)
 {
     if (form == SUP_EXTRACT_CLASSIFY) {
         qsort(t->item->classes, t->item->n_classes, sizeof(*t->item->classes), best_class);
@@ -408,17 +262,17 @@ static bool tell(struct sup_extract *e, uint32_t at, const Ipc__ExtractedItem *w
                  struct sup_fail *f)
 {
     struct sup_extract_input *in = &e->inputs[at];
-    struct telling t = {.o = &in->out, .opts = &in->opts, .item = w};
+    struct sup_telling t = {.o = &in->out, .opts = &in->opts, .item = w};
     bool ok;
 
     t.plan = json_array_get(e->plans, in->schema);
-    t.asked = json_array_size(list_of(&t, "entities")) > 0;
+    t.asked = json_array_size(sup_plan_list(&t, "entities")) > 0;
     if (!item_ok(w, t.plan)) {
         sup_fail_set(f, SUP_E_INFERENCE_FAILED, "",
                      "the worker found what input %u was not asked for", at);
         return false;
     }
-    if ((ok = collect(&t, f))) {
+    if ((ok = sup_telling_collect(&t, f))) {
         sup_json_fmt(t.o, "{\"index\":%u", at);
         if (in->id) {
             sup_json_str(t.o, ",\"id\":");
@@ -462,7 +316,14 @@ bool sup_extract_found(struct sup_extract *e, struct sup_extract_part *part,
 
 void sup_extract_answer(struct sup_extract *e)
 {
-    unsigned long long n = e->n_tokens;
+    const struct sup_items_end end = {
+        .model = e->call.model,
+        .identity = e->had_identity,
+        .n_tokens = e->n_tokens,
+        .completion = true,
+        .errors = e->per_item ? &e->errors : NULL,
+        .n_inputs = e->n_inputs,
+    };
     struct sup_json *o = &e->out;
     bool first = true;
 
@@ -477,16 +338,6 @@ void sup_extract_answer(struct sup_extract *e)
         first = false;
         sup_json_put(o, e->inputs[i].out.p, e->inputs[i].out.n);
     }
-    sup_json_str(o, "],\"model\":");
-    sup_json_quoted(o, e->call.model);
-    sup_json_fmt(
-        o, ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":0,\"total_tokens\":%llu}", n,
-        n);
-    if (e->had_identity[0]) {
-        sup_json_str(o, ",\"model_identity\":");
-        sup_json_quoted(o, e->had_identity);
-    }
-    if (e->per_item)
-        sup_item_tail(o, &e->errors, e->n_inputs);
-    sup_json_str(o, "}");
+    sup_call_facts(&e->call, "extract", e->n_tokens);
+    sup_items_end(o, &end);
 }

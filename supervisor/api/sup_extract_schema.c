@@ -10,10 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXAMPLES_MAX 64u
 #define LABEL_WANT "a label or an object {\"name\", \"description\"?, \"threshold\"?, \"dtype\"?}"
-#define RELATION_WANT \
-    "an object {\"type\", \"source\"?, \"target\"?} or a label SOURCE::TYPE::TARGET"
 
 #define SCHEMA_FIELDS(X)                                                                       \
     X(S_ENTITIES, "entities", ANY, false, 0, 0, 0, "an array of labels")                       \
@@ -21,40 +18,31 @@
     X(S_CLASSES, "classifications", ANY, false, 0, 0, 0, "an array of {\"name\", \"labels\"}") \
     X(S_STRUCTURES, "structures", OBJECT, false, 0, 0, 0, NULL)
 
-#define LABEL_FIELDS(X)                                                     \
-    X(L_NAME, "name", STR, true, 1, SUP_NAME_BYTES, 0, NULL)                \
-    X(L_DESCRIPTION, "description", STR, false, 0, SUP_TEXT_BYTES, 0, NULL) \
-    X(L_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                  \
+#define LABEL_FIELDS(X)                                                                \
+    X(L_NAME, "name", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)                   \
+    X(L_DESCRIPTION, "description", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL) \
+    X(L_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)                             \
     X(L_DTYPE, "dtype", ENUM, false, 0, 0, 0, "str|list")
 
-#define RELATION_FIELDS(X)                                        \
-    X(R_TYPE, "type", STR, true, 1, SUP_NAME_BYTES, 0, NULL)      \
-    X(R_SOURCE, "source", STR, false, 1, SUP_NAME_BYTES, 0, NULL) \
-    X(R_TARGET, "target", STR, false, 1, SUP_NAME_BYTES, 0, NULL) \
-    X(R_THRESHOLD, "threshold", NUM, false, 0, 1, 0, NULL)        \
-    X(R_DESCRIPTION, "description", STR, false, 0, SUP_TEXT_BYTES, 0, NULL)
-
 #define CLASS_FIELDS(X)                                                         \
-    X(C_NAME, "name", STR, true, 1, SUP_NAME_BYTES, 0, NULL)                    \
+    X(C_NAME, "name", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)            \
     X(C_LABELS, "labels", ANY, true, 0, 0, 0, "a non-empty array of labels")    \
     X(C_MULTI, "multi_label", BOOL, false, 0, 1, 0, NULL)                       \
     X(C_THRESHOLD, "threshold", NUM, false, 0, 1, 0.5, NULL)                    \
     X(C_ACTIVATION, "activation", ENUM, false, 0, 0, 0, "auto|sigmoid|softmax") \
-    X(C_PROMPT, "prompt", STR, false, 0, SUP_TEXT_BYTES, 0, NULL)               \
+    X(C_PROMPT, "prompt", STR, false, 0, IPC_EXTRACT_WORDING_BYTES, 0, NULL)    \
     X(C_EXAMPLES, "examples", ANY, false, 0, 0, 0, "an array of {\"input\", \"output\"}")
 
-#define EXAMPLE_FIELDS(X)                                      \
-    X(E_INPUT, "input", STR, true, 1, SUP_TEXT_BYTES, 0, NULL) \
-    X(E_OUTPUT, "output", STR, true, 1, SUP_NAME_BYTES, 0, NULL)
+#define EXAMPLE_FIELDS(X)                                                 \
+    X(E_INPUT, "input", STR, true, 1, IPC_EXTRACT_WORDING_BYTES, 0, NULL) \
+    X(E_OUTPUT, "output", STR, true, 1, IPC_EXTRACT_NAME_BYTES, 0, NULL)
 
 enum { SCHEMA_FIELDS(SUP_FIELD_ID) S_N };
 enum { LABEL_FIELDS(SUP_FIELD_ID) L_N };
-enum { RELATION_FIELDS(SUP_FIELD_ID) R_N };
 enum { CLASS_FIELDS(SUP_FIELD_ID) C_N };
 enum { EXAMPLE_FIELDS(SUP_FIELD_ID) E_N };
 static const struct sup_field of_schema[S_N] = {SCHEMA_FIELDS(SUP_FIELD_ROW)},
                               of_label[L_N] = {LABEL_FIELDS(SUP_FIELD_ROW)},
-                              of_relation[R_N] = {RELATION_FIELDS(SUP_FIELD_ROW)},
                               of_class[C_N] = {CLASS_FIELDS(SUP_FIELD_ROW)},
                               of_example[E_N] = {EXAMPLE_FIELDS(SUP_FIELD_ROW)};
 
@@ -63,12 +51,15 @@ static const struct sup_field of_schema[S_N] = {SCHEMA_FIELDS(SUP_FIELD_ROW)},
 /* Names of what is inside a field, for messages. */
 void sup_build_at(char out[SUP_BUILD_NAME], const char *field, size_t i)
 {
-    snprintf(out, SUP_BUILD_NAME, "%.110s[%zu]", field, i);
+    if (field[0])
+        snprintf(out, SUP_BUILD_NAME, "%.110s[%zu]", field, i);
+    else
+        out[0] = '\0';
 }
 
 void sup_build_in(char out[SUP_BUILD_NAME], const char *field, const char *key)
 {
-    snprintf(out, SUP_BUILD_NAME, "%.110s.%.40s", field, key);
+    snprintf(out, SUP_BUILD_NAME, "%.110s%s%.40s", field, field[0] ? "." : "", key);
 }
 
 ProtobufCBinaryData sup_build_bytes(struct sup_word t)
@@ -107,13 +98,13 @@ void *sup_build_rows(struct sup_build *b, size_t n, size_t size, void ***list)
 /* One more name of the schema. */
 bool sup_build_counted(struct sup_build *b, const char *field, size_t n)
 {
-    if (n <= SUP_EXTRACT_NAMES - b->n_names) {
+    if (n <= IPC_EXTRACT_LABELS - b->n_names) {
         b->n_names += (uint32_t)n;
         return true;
     }
     sup_fail_set(b->f, SUP_E_CONTENT_TOO_LARGE, field,
                  "field '%s': the schema has more than %u labels, fields and choices", field,
-                 SUP_EXTRACT_NAMES);
+                 IPC_EXTRACT_LABELS);
     return false;
 }
 
@@ -192,8 +183,8 @@ static bool read_label(struct sup_build *b, json_t *j, const char *field, Ipc__E
     ipc__extract_field__init(out);
     if (json_is_string(j)) {
         *name = (struct sup_word){json_string_value(j), json_string_length(j)};
-        if (name->n == 0 || name->n > SUP_NAME_BYTES || strlen(name->s) != name->n)
-            return sup_build_bad(b, field, j, "a label of 1 to 1024 bytes without NUL");
+        if (name->n == 0 || name->n > IPC_EXTRACT_NAME_BYTES || strlen(name->s) != name->n)
+            return sup_build_bad(b, field, j, "a label of 1 to 512 bytes without NUL");
     } else if (!json_is_object(j)) {
         return sup_build_bad(b, field, j, LABEL_WANT);
     } else {
@@ -243,172 +234,6 @@ static bool read_entities(struct sup_build *b, json_t *list, const char *field)
            read_labels(b, list, field, names, &b->msg->n_entities, &b->msg->entities);
 }
 
-/* ---------------------------------------------------------------- relations */
-
-/* SOURCE::TYPE, SOURCE::TYPE::TARGET or TYPE. false: more colons than that. */
-static bool split_label(struct sup_word t, struct sup_word part[3], unsigned *n)
-{
-    *n = 0;
-    for (size_t from = 0;;) {
-        const char *sep = memmem(t.s + from, t.n - from, "::", 2);
-        size_t end = sep ? (size_t)(sep - t.s) : t.n;
-
-        if (*n == 3)
-            return false;
-        part[(*n)++] = (struct sup_word){t.s + from, end - from};
-        if (!sep)
-            return true;
-        from = end + 2;
-    }
-}
-
-struct relation {
-    struct sup_word type, source, target; /* s NULL = none */
-    bool has_threshold;
-    float threshold;
-};
-
-static bool end_of(struct sup_build *b, const char *field, const char *which, struct sup_word said,
-                   struct sup_word *out)
-{
-    char name[SUP_BUILD_NAME];
-
-    sup_build_in(name, field, which);
-    if (said.s && out->s && (said.n != out->n || memcmp(said.s, out->s, said.n) != 0))
-        return sup_build_wrong(b, name, "it contradicts the label that 'type' is written as");
-    if (said.s)
-        *out = said;
-    return !out->s || !sup_build_blank(*out) ||
-           sup_build_wrong(b, name, "an empty label, expected one with letters");
-}
-
-static bool read_relation(struct sup_build *b, json_t *j, const char *field, struct relation *r)
-{
-    struct sup_word part[3], said[2] = {{NULL, 0}, {NULL, 0}};
-    struct sup_val v[R_N];
-    unsigned n;
-
-    memset(r, 0, sizeof(*r));
-    if (json_is_object(j)) {
-        if (!sup_build_object(b, of_relation, R_N, j, field, v))
-            return false;
-        r->type = sup_build_text(&v[R_TYPE]);
-        said[0] = sup_build_text(&v[R_SOURCE]);
-        said[1] = sup_build_text(&v[R_TARGET]);
-        r->has_threshold = v[R_THRESHOLD].set;
-        r->threshold = (float)v[R_THRESHOLD].f;
-    } else {
-        r->type = (struct sup_word){json_string_value(j), json_string_length(j)};
-        if (r->type.n == 0 || r->type.n > SUP_NAME_BYTES || strlen(r->type.s) != r->type.n)
-            return sup_build_bad(b, field, j, RELATION_WANT);
-    }
-    if (!split_label(r->type, part, &n))
-        return sup_build_wrong(b, field,
-                               "more than two '::' in a label, expected SOURCE::TYPE::TARGET");
-    if (n > 1)
-        r->source = part[0];
-    if (n > 2)
-        r->target = part[2];
-    r->type = part[n > 1];
-    if (sup_build_blank(r->type))
-        return sup_build_wrong(b, field, "an empty type, expected one with letters");
-    return end_of(b, field, "source", said[0], &r->source) &&
-           end_of(b, field, "target", said[1], &r->target);
-}
-
-/* Where entities are asked for, the ends of a relation are of their labels. */
-static bool end_known(struct sup_build *b, struct sup_word label, const char *field,
-                      const char *which)
-{
-    bool found = !label.s || b->msg->n_entities == 0;
-
-    for (size_t i = 0; i < b->msg->n_entities && !found; i++)
-        found = b->msg->entities[i]->name.len == label.n &&
-                memcmp(b->msg->entities[i]->name.data, label.s, label.n) == 0;
-    if (!found)
-        sup_fail_set(b->f, SUP_E_INVALID_REQUEST, field,
-                     "field '%s': %s \"%.*s\" is no label of 'entities'", field, which,
-                     label.n < 60 ? (int)label.n : 60, label.s);
-    return found;
-}
-
-/* The type's index in the message, which has it once however many ends it is given. */
-static size_t relation_idx(struct sup_build *b, json_t *types, const struct relation *r,
-                           Ipc__ExtractRelation *rows)
-{
-    json_t *at = json_object_getn(types, r->type.s, r->type.n);
-    size_t i = b->msg->n_relations;
-
-    if (at)
-        return (size_t)json_integer_value(at);
-    ipc__extract_relation__init(&rows[i]);
-    rows[i].name = sup_build_bytes(r->type);
-    rows[i].has_threshold = r->has_threshold;
-    rows[i].threshold = r->threshold;
-    b->msg->n_relations++;
-    return i;
-}
-
-static bool add_relation(struct sup_build *b, json_t *types, json_t *seen, json_t *list,
-                         const struct relation *r, const char *field, Ipc__ExtractRelation *rows)
-{
-    size_t i = relation_idx(b, types, r, rows);
-    struct sup_word none = {"", 0}, s = r->source.s ? r->source : none,
-                    t = r->target.s ? r->target : none;
-    json_t *row = sup_build_plan(b, list, NULL, json_object());
-    char *key = sup_call_alloc(b->c, s.n + r->type.n + t.n + 4);
-    struct sup_word whole = {key, s.n + r->type.n + t.n + 4};
-
-    if (!row || !key)
-        return sup_fail_no_memory(b->f);
-    memcpy(key, s.s, s.n);
-    memcpy(key + s.n, "::", 2);
-    memcpy(key + s.n + 2, r->type.s, r->type.n);
-    memcpy(key + s.n + 2 + r->type.n, "::", 2);
-    memcpy(key + s.n + r->type.n + 4, t.s, t.n);
-    if (rows[i].has_threshold != r->has_threshold || rows[i].threshold != r->threshold)
-        return sup_build_wrong(b, field,
-                               "its type has another threshold above, expected one for a type");
-    if (json_object_setn_new_nocheck(types, r->type.s, r->type.n, json_integer((json_int_t)i)) !=
-            0 ||
-        json_object_set_new(row, "i", json_integer((json_int_t)i)) != 0)
-        return sup_fail_no_memory(b->f);
-    return sup_build_fresh(b, seen, whole, field) && sup_build_plan_text(b, row, "type", r->type) &&
-           sup_build_plan_text(b, row, "source", r->source) &&
-           sup_build_plan_text(b, row, "target", r->target);
-}
-
-static bool read_relations(struct sup_build *b, json_t *list, const char *field)
-{
-    json_t *plan = sup_build_plan(b, b->plan, "relations", json_array()), *types, *seen;
-    size_t n = json_array_size(list);
-    Ipc__ExtractRelation *rows = NULL;
-    char one[SUP_BUILD_NAME];
-    struct relation r;
-    bool ok;
-
-    if (!plan)
-        return false;
-    if (list && !json_is_array(list))
-        return sup_build_bad(b, field, list, "an array of relations");
-    if (n == 0)
-        return true;
-    types = json_object();
-    seen = json_object();
-    ok = (types && seen) || sup_fail_no_memory(b->f);
-    ok = ok && sup_build_counted(b, field, n) &&
-         (rows = sup_build_rows(b, n, sizeof(*rows), (void ***)&b->msg->relations)) != NULL;
-    for (size_t i = 0; ok && i < n; i++) {
-        sup_build_at(one, field, i);
-        ok = read_relation(b, json_array_get(list, i), one, &r) &&
-             end_known(b, r.source, one, "source") && end_known(b, r.target, one, "target") &&
-             add_relation(b, types, seen, plan, &r, one, rows);
-    }
-    json_decref(types);
-    json_decref(seen);
-    return ok;
-}
-
 /* ---------------------------------------------------------- classifications */
 
 static bool read_examples(struct sup_build *b, json_t *list, const char *field,
@@ -419,7 +244,7 @@ static bool read_examples(struct sup_build *b, json_t *list, const char *field,
     struct sup_val v[E_N];
     char one[SUP_BUILD_NAME];
 
-    if (!json_is_array(list) || n > EXAMPLES_MAX)
+    if (!json_is_array(list) || n > IPC_EXTRACT_EXAMPLES)
         return sup_build_bad(b, field, list, "an array of at most 64 {\"input\", \"output\"}");
     if (n == 0)
         return true;
@@ -503,15 +328,29 @@ static bool read_classes(struct sup_build *b, json_t *list, const char *field)
 
 /* -------------------------------------------------------------------- whole */
 
-bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool strict,
-                        Ipc__ExtractSchema *msg, json_t *plans, struct sup_fail *f)
+/* What messages call the parts of the schema. */
+static void name_parts(char field[S_N][SUP_BUILD_NAME], const char *name,
+                       const struct sup_extract_words *words)
+{
+    for (size_t i = 0; i < S_N; i++)
+        sup_build_in(field[i], name, of_schema[i].name);
+    if (!words)
+        return;
+    snprintf(field[S_ENTITIES], SUP_BUILD_NAME, "%s", words->entities);
+    snprintf(field[S_RELATIONS], SUP_BUILD_NAME, "%s", words->relations);
+    snprintf(field[S_CLASSES], SUP_BUILD_NAME, "%s", words->classes);
+}
+
+bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name,
+                        const struct sup_extract_words *words, bool strict, Ipc__ExtractSchema *msg,
+                        json_t *plans, struct sup_fail *f)
 {
     struct sup_build b = {.c = c, .f = f, .msg = msg, .strict = strict};
     struct sup_val v[S_N];
     char field[S_N][SUP_BUILD_NAME];
 
-    for (size_t i = 0; i < S_N; i++)
-        sup_build_in(field[i], name, of_schema[i].name);
+    name_parts(field, name, words);
+    b.labels_field = words ? words->entities : of_schema[S_ENTITIES].name;
     ipc__extract_schema__init(msg);
     if (!json_is_object(obj))
         return sup_build_bad(&b, name, obj,
@@ -519,12 +358,14 @@ bool sup_extract_schema(struct sup_call *c, json_t *obj, const char *name, bool 
     if (!sup_build_object(&b, of_schema, S_N, obj, name, v) ||
         !(b.plan = sup_build_plan(&b, plans, NULL, json_object())) ||
         !read_entities(&b, v[S_ENTITIES].j, field[S_ENTITIES]) ||
-        !read_relations(&b, v[S_RELATIONS].j, field[S_RELATIONS]) ||
+        !sup_build_relations(&b, v[S_RELATIONS].j, field[S_RELATIONS]) ||
         !read_classes(&b, v[S_CLASSES].j, field[S_CLASSES]) ||
         !sup_build_records(&b, v[S_STRUCTURES].j, field[S_STRUCTURES]))
         return false;
     if (msg->n_entities || msg->n_relations || msg->n_classes || msg->n_records)
         return true;
+    if (words)
+        return sup_build_wrong(&b, name, "nothing to find, expected labels here or of relations");
     return sup_build_wrong(
         &b, name,
         "nothing to find, expected labels in at least one of entities, relations, "

@@ -15,6 +15,7 @@
 
 #include "sup_http.h"
 #include "sup_log.h"
+#include "sup_spans.h"
 
 static const char *const finish_words[] = {"null", "\"stop\"", "\"length\"", "\"tool_calls\""};
 
@@ -454,11 +455,27 @@ void sup_gen_log(const struct sup_gen *g)
             SUP_I("prefill_us", g->prefill_us), SUP_I("decode_us", g->decode_us));
 }
 
+void sup_gen_facts(struct sup_gen *g)
+{
+    struct sup_facts *f =
+        sup_call_facts(&g->call, g->chat ? "chat" : "text_completion", g->prompt_tokens);
+
+    if (!f)
+        return;
+    f->has_output = true;
+    f->output_tokens = g->completion_tokens;
+    f->cached_tokens = g->cached_tokens;
+    f->queue_us = g->queue_us;
+    f->prefill_us = g->prefill_us;
+    f->decode_us = g->decode_us;
+}
+
 void sup_gen_finish(struct sup_call *c)
 {
     struct sup_gen *g = (struct sup_gen *)c;
 
     sup_gen_log(g);
+    sup_gen_facts(g);
     if (g->stream)
         finish_stream(g);
     else

@@ -106,6 +106,8 @@ bool sup_gen_open(struct sup_gen *g, struct sup_fail *f);
 bool sup_chat_messages(struct sup_gen *g, json_t *list, Ipc__Generate *q, struct sup_fail *f);
 /* The line of the log for an answer that went well. */
 void sup_gen_log(const struct sup_gen *g);
+/* The same for its span. */
+void sup_gen_facts(struct sup_gen *g);
 /* "call_..." of a choice's call. */
 void sup_gen_call_id(const struct sup_gen *g, uint32_t choice, uint32_t call, char out[32]);
 

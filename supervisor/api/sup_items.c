@@ -62,7 +62,7 @@ bool sup_item_bad(struct sup_item_errors *e, bool per_item, uint32_t idx, const 
     return false;
 }
 
-void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs)
+static void put_errors(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs)
 {
     sup_json_str(o, ",\"errors\":[");
     if (e->out.failed)
@@ -70,6 +70,30 @@ void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t
     sup_json_put(o, e->out.p, e->out.n);
     sup_json_fmt(o, "],\"summary\":{\"total\":%u,\"succeeded\":%u,\"failed\":%u}", n_inputs,
                  n_inputs - e->n, e->n);
+}
+
+void sup_items_end(struct sup_json *o, const struct sup_items_end *e)
+{
+    unsigned long long n = e->n_tokens;
+
+    sup_json_str(o, "],\"model\":");
+    sup_json_quoted(o, e->model);
+    sup_json_fmt(o, ",\"usage\":{\"prompt_tokens\":%llu%s,\"total_tokens\":%llu", n,
+                 e->completion ? ",\"completion_tokens\":0" : "", n);
+    if (e->n_media)
+        sup_json_fmt(o, ",\"media_tokens\":%llu", (unsigned long long)*e->n_media);
+    sup_json_str(o, "}");
+    if (e->meta) {
+        sup_json_str(o, ",\"meta\":");
+        sup_json_str(o, e->meta);
+    }
+    if (*e->identity) {
+        sup_json_str(o, ",\"model_identity\":");
+        sup_json_quoted(o, e->identity);
+    }
+    if (e->errors)
+        put_errors(o, e->errors, e->n_inputs);
+    sup_json_str(o, "}");
 }
 
 bool sup_pin_kept(const char *asked, const char *have, struct sup_fail *f)

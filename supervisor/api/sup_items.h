@@ -39,8 +39,19 @@ bool sup_item_rows(Ipc__ItemError *const *list, size_t n, uint32_t n_rows, bool 
                    bool *failed);
 void sup_item_notes(struct sup_item_errors *e, Ipc__ItemError *const *list, size_t n,
                     const uint32_t *at);
-/* ,"errors":[...],"summary":{...} */
-void sup_item_tail(struct sup_json *o, const struct sup_item_errors *e, uint32_t n_inputs);
+/* What stands behind the entries of an answer of many inputs. */
+struct sup_items_end {
+    const char *model, *identity; /* identity "" = not told */
+    uint64_t n_tokens;
+    bool completion;         /* say that none were written */
+    const uint64_t *n_media; /* rows of pictures and sounds; NULL: not told */
+    const char *meta;        /* of "meta", JSON; NULL = none */
+    /* per_item: errors and summary; NULL = fail_fast */
+    const struct sup_item_errors *errors;
+    uint32_t n_inputs;
+};
+/* ],"model":...,"usage":{...} and all that is to be told, and the answer's closing brace. */
+void sup_items_end(struct sup_json *o, const struct sup_items_end *e);
 
 /* A pinned request is checked before it is worked on; this is whether the worker kept to it.
  * asked "": any. */

@@ -202,7 +202,8 @@ void sup_backends_json(struct sup_json *o)
 static void reply_full(struct listing *l)
 {
     each(l, "{\"object\":\"list\",\"data\":[", "]", add_model);
-    sup_json_str(&l->out, ",\"allow_downloads\":false,\"backends\":");
+    sup_json_fmt(&l->out, ",\"allow_downloads\":%s,\"backends\":",
+                 l->front->conf->allow_pull ? "true" : "false");
     sup_backends_json(&l->out);
     l->pick = can_embed;
     each(l, ",\"embedders\":{", "}", add_entry);
@@ -337,6 +338,12 @@ static bool start_with(struct sup_call *c, const char *act, struct sup_fail *f,
     enum rc rc;
 
     note_act(c, act);
+    if (!sup_auth_audit_ok(c->front->auth)) {
+        sup_fail_set(f, SUP_E_MODEL_UNAVAILABLE, "",
+                     "the audit log cannot be written (disk full?), so acts of administrators are "
+                     "refused; requests to models go on");
+        return false;
+    }
     sup_call_await(c);
     if ((rc = ask(c->front->fleet, c->model_id, on_done, c, &err)) == RC_OK)
         return true;

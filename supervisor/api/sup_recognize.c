@@ -1,6 +1,7 @@
 /* sup_recognize.c - POST /ai/v1/recognize and /ai/v1/classify: the older words for extraction.
  *
- * Each request becomes a schema of /ai/v1/extract. A classification gives the probability of
+ * Each request becomes a schema of /ai/v1/extract; what is wrong with it is said in the words of
+ * the request. A classification gives the probability of
  * every label, the best first. Tests: tests/supervisor/test_sup_api_extract.c
  */
 #include "sup_endpoints.h"
@@ -28,7 +29,11 @@ enum { CLASSIFY_FIELDS(SUP_FIELD_ID) C_N };
 static const struct sup_field recognize_fields[R_N] = {RECOGNIZE_FIELDS(SUP_FIELD_ROW)},
                               classify_fields[C_N] = {CLASSIFY_FIELDS(SUP_FIELD_ROW)};
 
-static bool submit(struct sup_call *c, enum sup_extract_form form, json_t *texts, json_t *schema,
+static const struct sup_extract_words recognize_words = {"labels", "labels", "relation_labels", ""},
+                                      classify_words = {"labels", "", "", ""};
+
+static bool submit(struct sup_call *c, enum sup_extract_form form,
+                   const struct sup_extract_words *words, json_t *texts, json_t *schema,
                    const struct sup_extract_opts *opts, struct sup_fail *f)
 {
     struct sup_extract *e = (struct sup_extract *)c;
@@ -37,7 +42,7 @@ static bool submit(struct sup_call *c, enum sup_extract_form form, json_t *texts
     if (!schema)
         return sup_fail_no_memory(f);
     e->form = form;
-    ok = sup_extract_texts(e, texts, schema, "schema", opts, f);
+    ok = sup_extract_texts(e, texts, schema, words, opts, f);
     json_decref(schema); /* what is packed holds its own copy */
     return ok;
 }
@@ -48,7 +53,7 @@ static bool recognize_start(struct sup_call *c, const struct sup_val *v, struct 
                                           .flat = v[R_FLAT].b};
 
     return submit(
-        c, SUP_EXTRACT_RECOGNIZE, v[R_TEXTS].j,
+        c, SUP_EXTRACT_RECOGNIZE, &recognize_words, v[R_TEXTS].j,
         json_pack("{s:O?, s:O?}", "entities", v[R_LABELS].j, "relations", v[R_RELATIONS].j), &opts,
         f);
 }
@@ -58,7 +63,7 @@ static bool classify_start(struct sup_call *c, const struct sup_val *v, struct s
 {
     const struct sup_extract_opts opts = {.threshold = (float)THRESHOLD};
 
-    return submit(c, SUP_EXTRACT_CLASSIFY, v[C_TEXTS].j,
+    return submit(c, SUP_EXTRACT_CLASSIFY, &classify_words, v[C_TEXTS].j,
                   json_pack("{s:[{s:s, s:O, s:b, s:f, s:s}]}", "classifications", "name", "label",
                             "labels", v[C_LABELS].j, "multi_label", 1, "threshold", 0.0,
                             "activation", v[C_MULTI].b ? "sigmoid" : "softmax"),

@@ -7,6 +7,7 @@
 #include "sup_rerank.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,15 +167,6 @@ static uint64_t tokens_of(const struct sup_rerank *r, const Ipc__Scores *w)
     return n;
 }
 
-static void put_usage(struct sup_rerank *r, const Ipc__Scores *w)
-{
-    unsigned long long n = tokens_of(r, w);
-
-    sup_json_fmt(
-        &r->out,
-        ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":0,\"total_tokens\":%llu}", n, n);
-}
-
 static void put_head(struct sup_rerank *r)
 {
     if (r->form == SUP_RERANK_TEI) {
@@ -190,26 +182,27 @@ static void put_head(struct sup_rerank *r)
 
 static void put_tail(struct sup_rerank *r, const Ipc__Scores *w)
 {
-    struct sup_json *o = &r->out;
+    char meta[100];
+    const struct sup_items_end end = {
+        .model = r->call.model,
+        .identity = w ? w->model_identity : "",
+        .n_tokens = tokens_of(r, w),
+        .completion = true,
+        .meta = r->form == SUP_RERANK_RESULTS ? meta : NULL,
+        .errors = r->per_item ? &r->errors : NULL,
+        .n_inputs = r->n_docs,
+    };
 
-    sup_json_str(o, "]");
-    if (r->form == SUP_RERANK_TEI)
+    sup_call_facts(&r->call, "rerank", tokens_of(r, w));
+    if (r->form == SUP_RERANK_TEI) {
+        sup_json_str(&r->out, "]");
         return;
-    sup_json_str(o, ",\"model\":");
-    sup_json_quoted(o, r->call.model);
-    put_usage(r, w);
-    if (r->form == SUP_RERANK_RESULTS)
-        sup_json_fmt(o,
-                     ",\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_"
-                     "units\":%u}}",
-                     sup_req_path(r->call.req)[2], (r->n_docs + SEARCH_UNIT - 1) / SEARCH_UNIT);
-    if (w && *w->model_identity) {
-        sup_json_str(o, ",\"model_identity\":");
-        sup_json_quoted(o, w->model_identity);
     }
-    if (r->per_item)
-        sup_item_tail(o, &r->errors, r->n_docs);
-    sup_json_str(o, "}");
+    if (r->form == SUP_RERANK_RESULTS)
+        snprintf(meta, sizeof(meta),
+                 "{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_units\":%u}}",
+                 sup_req_path(r->call.req)[2], (r->n_docs + SEARCH_UNIT - 1) / SEARCH_UNIT);
+    sup_items_end(&r->out, &end);
 }
 
 static void write_json(struct sup_rerank *r, const Ipc__Scores *w, struct place *p, uint32_t n)

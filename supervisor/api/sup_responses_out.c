@@ -295,6 +295,7 @@ void sup_resp_finish(struct sup_call *c)
     struct sup_resp *r = (struct sup_resp *)c;
 
     sup_gen_log(&r->g);
+    sup_gen_facts(&r->g);
     begin(r);
     if (r->open == SUP_ITEM_NONE && r->n_items == 0)
         open_item(r, SUP_ITEM_MESSAGE); /* an answer without a word is one still */

@@ -39,6 +39,7 @@ struct sup_json;
     X(INFERENCE_FAILED, "INFERENCE_FAILED", 500, "server_error", "", 0)                           \
     X(REQUEST_POISONED, "REQUEST_POISONED", 500, "server_error", "", 0)                           \
     X(WORKER_CRASHED, "WORKER_CRASHED", 500, "server_error", "", 0)                               \
+    X(UPSTREAM_FAILURE, "UPSTREAM_FAILURE", 502, "server_error", "", 0)                           \
     X(SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", 503, "overloaded_error", "inference_admission", \
       1000)                                                                                       \
     X(MODEL_RESOURCE_BUSY, "MODEL_RESOURCE_BUSY", 503, "overloaded_error", "inference_capacity",  \

@@ -149,11 +149,24 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd keys list --json\n"
      "  inferd keys rotate k7m2p9xw4bqz --grace 24h\n"
      "  inferd keys revoke k7m2p9xw4bqz\n",
-     sup_opts_keys, 1, 2, sup_cmd_keys, NULL},
+     sup_opts_keys, 1, 3, sup_cmd_keys, NULL},
+    {"credentials", "set|list|rotate|remove ORIGIN | rotate-master | make-key FILE",
+     "seal secrets for other machines",
+     "Keeps one secret for each machine that models or files are fetched from, sealed under a\n"
+     "master key in the server's vault folder. A secret comes from stdin or --file, never from\n"
+     "the command line, and nothing prints it. The server gives it to that machine only: scheme,\n"
+     "name and port must be the same. 'rotate-master' seals all of them under another key.",
+     "  inferd credentials make-key /etc/inferd/vault.key\n"
+     "  inferd credentials set https://huggingface.co --key-file /etc/inferd/vault.key < token\n"
+     "  inferd credentials set https://files.example.org:8443 --as basic --file login.txt\n"
+     "  inferd credentials list --vault-dir /var/lib/inferd/vault\n"
+     "  inferd credentials rotate-master --key-file old.key --new-key-file new.key\n",
+     sup_opts_credentials, 1, 3, sup_cmd_credentials, NULL},
     {"doctor", "", "check this machine, the sandbox and the configuration",
      "Checks what a server needs here and prints each finding with its reason: processor and\n"
      "kernels, each layer of the sandbox, what of a GPU's software is installed, memory and CPU\n"
-     "limits, the models folder, the port, a running server, and the configuration in force. Reads "
+     "limits, the models folder, the folder of keys, the port, a running server, and the "
+     "configuration in force. Reads "
      "the same file, environment and\n"
      "flags as 'inferd serve'. Exit status 1 when something that serve needs is missing.",
      "  inferd doctor\n  inferd doctor --json\n  inferd doctor --config /etc/inferd/inferd.json\n",
@@ -234,10 +247,11 @@ void sup_cli_help(FILE *to)
           "usage: inferd COMMAND [options]\n\n",
           to);
     for (const struct sup_cmd *c = sup_cmds; c->name; c++)
-        fprintf(to, "  %-10s%s\n", c->name, c->summary);
+        fprintf(to, "  %-15s%s\n", c->name, c->summary);
     fputs(
         "\n'inferd COMMAND --help' explains one, 'inferd help config' lists the server's options.\n"
         "Client commands talk to " SUP_SERVER_DEFAULT "; --server or INFERD_SERVER names another.\n"
+        "INFERD_API_KEY is the key that a server with keys asks for ('inferd keys').\n"
         "Exit status: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.\n",
         to);
 }

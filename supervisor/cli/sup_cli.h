@@ -112,6 +112,7 @@ int sup_cmd_list(const struct sup_args *a);
 int sup_cmd_load(const struct sup_args *a);
 int sup_cmd_unload(const struct sup_args *a);
 int sup_cmd_keys(const struct sup_args *a);
+int sup_cmd_credentials(const struct sup_args *a);
 int sup_cmd_doctor(const struct sup_args *a);
 int sup_cmd_bench(const struct sup_args *a);
 int sup_cmd_verify(const struct sup_args *a);
@@ -122,7 +123,7 @@ int sup_cmd_version(const struct sup_args *a);
 int sup_cmd_help_run(const struct sup_args *a);
 extern const struct sup_opt sup_opts_chat[], sup_opts_embed[], sup_opts_decisions[],
     sup_opts_calibrate[], sup_opts_list[], sup_opts_load[], sup_opts_bench[], sup_opts_verify[],
-    sup_opts_version[], sup_opts_help[], sup_opts_keys[], sup_opts_pull[], sup_opts_rm[], sup_opts_check[],
-    sup_opts_rerank[], sup_opts_extract[], sup_opts_chunk[];
+    sup_opts_version[], sup_opts_help[], sup_opts_keys[], sup_opts_credentials[], sup_opts_pull[],
+    sup_opts_rm[], sup_opts_check[], sup_opts_rerank[], sup_opts_extract[], sup_opts_chunk[];
 
 #endif

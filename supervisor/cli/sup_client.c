@@ -78,12 +78,27 @@ static bool plain_host(const char *s)
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%") == n;
 }
 
+/* INFERD_API_KEY, which a server may ask for. NULL: none, or none that could be a header. */
+static char *key_header(void)
+{
+    const char *key = getenv(SUP_KEY_ENV);
+    char *line = NULL;
+
+    if (!key || !*key)
+        return NULL;
+    for (const char *p = key; *p; p++)
+        if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f)
+            return NULL;
+    return asprintf(&line, "Authorization: Bearer %s", key) > 0 ? line : NULL;
+}
+
 enum rc sup_client_new(struct sup_client **out, const char *server, struct rc_err *err)
 {
     struct sup_client *c = NULL;
     size_t n = strlen(server);
     bool is_unix = strncmp(server, "unix:", 5) == 0;
     const char *host = strstr(server, "://");
+    char *key = NULL;
 
     if (is_unix && (n == 5 || n - 5 > 107))
         return rc_fail_what(err, RC_INVALID, "server",
@@ -113,6 +128,9 @@ enum rc sup_client_new(struct sup_client **out, const char *server, struct rc_er
     if (c->headers)
         /* without this line curl waits a second for "100 Continue" on large bodies */
         curl_slist_append(c->headers, "Expect:");
+    if (c->headers && (key = key_header()))
+        curl_slist_append(c->headers, key);
+    free(key);
     if (!c->server || !c->base || (is_unix && !c->unix_path) || !c->easy || !c->multi ||
         !c->headers)
         goto nomem;

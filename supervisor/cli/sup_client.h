@@ -15,6 +15,7 @@
 
 #include "rc.h"
 
+#define SUP_KEY_ENV "INFERD_API_KEY" /* the key that a server asks for */
 #define SUP_SERVER_DEFAULT "http://127.0.0.1:8090"
 
 struct sup_client;

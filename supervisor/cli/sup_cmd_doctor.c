@@ -151,6 +151,7 @@ int sup_cmd_doctor(const struct sup_args *a)
     sup_doctor_machine(&d, &c);
     sup_doctor_worker(&d, &c);
     sup_doctor_models(&d, &c);
+    sup_doctor_vault(&d, &c);
     sup_doctor_network(&d, &c, s.server ? s.server : sup_env(a->envp, "INFERD_SERVER"));
     good = d.n[SUP_FOUND_FAIL] == 0;
     if (d.json) {

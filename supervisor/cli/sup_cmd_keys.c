@@ -87,19 +87,6 @@ struct keys_cmd {
 
 /* --------------------------------------------------------------------- files */
 
-static enum rc read_keys(struct keys_cmd *c, struct rc_err *err)
-{
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc =
-        sup_vault_dir_read(c->stay.dir_fd, SUP_VAULT_KEYS, SUP_KEYS_FILE_BYTES, &text, &n, err);
-
-    if (rc == RC_OK && text && (rc = sup_keys_parse(&c->keys, text, n, err)) != RC_OK)
-        rc_wrap(err, "%s/%s", c->stay.path, SUP_VAULT_KEYS);
-    free(text);
-    return rc;
-}
-
 /* Notes the act, then makes it so. */
 static enum rc write_keys(struct keys_cmd *c, const char *act, const struct sup_key *k,
                           struct rc_err *err)
@@ -403,8 +390,8 @@ int sup_cmd_keys(const struct sup_args *a)
         return sup_usage_error(a->cmd, "libsodium cannot start");
     rc = sup_vault_enter(&c.stay, a, a->v[O_DIR].text, a->v[O_CONFIG].text, act->changes,
                          act->makes_dir, &err);
-    if (rc == RC_OK && (rc = read_keys(&c, &err)) == RC_OK && (rc = act->run(&c, &err)) == RC_OK &&
-        act->changes)
+    if (rc == RC_OK && (rc = sup_keys_load(&c.keys, c.stay.dir_fd, c.stay.path, &err)) == RC_OK &&
+        (rc = act->run(&c, &err)) == RC_OK && act->changes)
         rc = sup_vault_hup(a->v[O_PID_FILE].text, &err);
     sup_keys_deinit(&c.keys);
     sup_vault_leave(&c.stay);

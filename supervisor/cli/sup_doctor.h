@@ -27,6 +27,7 @@ void sup_doctor_say(struct sup_doctor *d, enum sup_finding f, const char *name, 
 void sup_doctor_machine(struct sup_doctor *d, const struct sup_conf *c);
 void sup_doctor_worker(struct sup_doctor *d, const struct sup_conf *c);
 void sup_doctor_models(struct sup_doctor *d, const struct sup_conf *c);
+void sup_doctor_vault(struct sup_doctor *d, const struct sup_conf *c);
 void sup_doctor_network(struct sup_doctor *d, const struct sup_conf *c, const char *server);
 
 #endif

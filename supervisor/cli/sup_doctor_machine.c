@@ -212,7 +212,8 @@ static void port(struct sup_doctor *d, const struct sup_conf *c, bool answers)
                        c->port, strerror(bad));
     if (!sup_conf_is_loopback(c->host))
         sup_doctor_say(d, SUP_FOUND_WARN, "host",
-                       "%s can be reached from other machines, without TLS or a password", c->host);
+                       "%s can be reached from other machines, without TLS%s", c->host,
+                       sup_conf_auth_required(c) ? "" : " and without API keys");
 }
 
 void sup_doctor_network(struct sup_doctor *d, const struct sup_conf *c, const char *server)

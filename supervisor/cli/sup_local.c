@@ -110,8 +110,9 @@ static pid_t spawn_server(const struct sup_local *l, const char *self, const cha
 
     snprintf(log, sizeof(log), "%s/log", l->dir);
     snprintf(sock, sizeof(sock), "--unix-socket=%s", l->server + 5);
-    const char *argv[] = {"inferd", "serve",   "--models-dir",       models_dir,
-                          sock,     "--host=", "--drain-grace-ms=0", NULL};
+    const char *argv[] = {"inferd",       "serve",   "--models-dir",       models_dir,
+                          sock,           "--host=", "--drain-grace-ms=0", "--require-auth=off",
+                          "--vault-dir=", NULL};
     pid = fork();
     if (pid != 0)
         return pid;

@@ -47,6 +47,7 @@
 #define FS_READ_FILE (1ull << 2)
 #define FS_READ_DIR (1ull << 3)
 #define FS_REMOVE_FILE (1ull << 5)
+#define FS_REMOVE_DIR (1ull << 4)
 #define FS_MAKE_DIR (1ull << 7)
 #define FS_MAKE_REG (1ull << 8)
 #define FS_ABI1 ((1ull << 13) - 1)
@@ -105,7 +106,22 @@ static bool grant(int ruleset, const char *path)
     return ok;
 }
 
-static int landlock(int dir_fd, const char *read_path, bool network)
+/* What a child's start needs on top: libraries that name lookups load, and /dev/null. */
+static const char *const start[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache"};
+
+static bool grant_start(int ruleset)
+{
+    int null = open("/dev/null", O_PATH | O_CLOEXEC);
+    bool ok = null >= 0 && grant_fd(ruleset, null, FS_READ_FILE | FS_WRITE_FILE);
+
+    if (null >= 0)
+        close(null);
+    for (size_t i = 0; ok && i < COUNT(start); i++)
+        ok = grant(ruleset, start[i]);
+    return ok;
+}
+
+static int landlock(int dir_fd, const char *read_path, bool network, bool keeper)
 {
     struct ruleset_attr attr = {.fs = FS_ABI1};
     uint64_t dir_rights =
@@ -121,6 +137,8 @@ static int landlock(int dir_fd, const char *read_path, bool network)
         (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
     if (abi >= 3)
         dir_rights |= FS_TRUNCATE;
+    if (keeper) /* renames from the staging folder, and removal of what was there */
+        dir_rights |= FS_REMOVE_DIR | (abi >= 2 ? FS_REFER : 0);
     if (abi >= 4) {
         attr.net = NET_BIND;
         attr_bytes = 2 * sizeof(uint64_t);
@@ -134,6 +152,8 @@ static int landlock(int dir_fd, const char *read_path, bool network)
     ok = dir_fd < 0 || grant_fd(fd, dir_fd, dir_rights);
     if (ok && read_path)
         ok = grant(fd, read_path);
+    if (ok && keeper)
+        ok = grant_start(fd);
     for (size_t i = 0; ok && network && i < COUNT(lookups); i++)
         ok = grant(fd, lookups[i]);
     ok = ok && syscall(SYS_landlock_restrict_self, fd, 0) == 0;
@@ -280,6 +300,9 @@ static int strict_rules(scmp_filter_ctx ctx, bool network)
     for (size_t i = 0; r == 0 && network && i < COUNT(families); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
                              SCMP_A0_32(SCMP_CMP_EQ, (uint32_t)families[i], 0));
+    if (r == 0) /* curl's threads wake its loop with one */
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
+                             SCMP_A0_32(SCMP_CMP_EQ, (uint32_t)AF_UNIX, 0));
     for (size_t i = 0; r == 0 && i < COUNT(ioctls); i++)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                              SCMP_A1_32(SCMP_CMP_EQ, (uint32_t)ioctls[i], 0));
@@ -298,6 +321,23 @@ static int strict_rules(scmp_filter_ctx ctx, bool network)
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
     return r == 0 ? rules(ctx, SCMP_ACT_KILL_PROCESS, fatal, COUNT(fatal)) : r;
+}
+
+/* Everything else is allowed: its children narrow themselves further. */
+static int keeper_filter(void)
+{
+    static const int own[] = {SCMP_SYS(fork), SCMP_SYS(vfork)};
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+    int r = ctx ? 0 : -ENOMEM;
+
+    for (size_t i = 0; r == 0 && i < COUNT(fatal); i++)
+        if (fatal[i] != own[0] && fatal[i] != own[1])
+            r = rules(ctx, SCMP_ACT_KILL_PROCESS, &fatal[i], 1);
+    if (r == 0)
+        r = seccomp_load(ctx);
+    if (ctx)
+        seccomp_release(ctx);
+    return -r;
 }
 
 static int filter(bool network)
@@ -326,8 +366,8 @@ static void warm_up(void)
         freeaddrinfo(a);
 }
 
-enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
-                          char missing[128], struct rc_err *err)
+static enum rc apply(const char *mode, int dir_fd, const char *read_path, bool network, bool keeper,
+                     char missing[128], struct rc_err *err)
 {
     const struct rlimit none = {0, 0};
     bool strict = strcmp(mode, "strict") == 0;
@@ -337,20 +377,20 @@ enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, b
         missing[0] = '\0';
     if (strcmp(mode, "off") == 0)
         return RC_OK;
-    if (network)
+    if (network && !keeper)
         warm_up();
     (void)setrlimit(RLIMIT_CORE, &none);
     if (!SANITIZED)
         (void)prctl(PR_SET_DUMPABLE, 0);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return rc_fail(err, RC_UNSUPPORTED, "no_new_privs: %s", strerror(errno));
-    bad_landlock = landlock(dir_fd, read_path, network);
+    bad_landlock = landlock(dir_fd, read_path, network, keeper);
     if (bad_landlock && strict)
         return rc_fail_what(err, RC_UNSUPPORTED, "sandbox",
                             "the fetcher's files cannot be fenced in (Landlock: %s); "
                             "sandbox permissive goes on without it",
                             strerror(bad_landlock));
-    bad_seccomp = filter(network);
+    bad_seccomp = keeper ? keeper_filter() : filter(network);
     if (bad_seccomp && strict)
         return rc_fail_what(err, RC_UNSUPPORTED, "sandbox",
                             "the fetcher's seccomp filter cannot be had: %s; sandbox permissive "
@@ -360,4 +400,16 @@ enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, b
         snprintf(missing, 128, "%s%s%s", bad_landlock ? "landlock" : "",
                  bad_landlock && bad_seccomp ? ", " : "", bad_seccomp ? "seccomp" : "");
     return RC_OK;
+}
+
+enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd, char missing[128],
+                                 struct rc_err *err)
+{
+    return apply(mode, dir_fd, NULL, true, true, missing, err);
+}
+
+enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
+                          char missing[128], struct rc_err *err)
+{
+    return apply(mode, dir_fd, read_path, network, false, missing, err);
 }

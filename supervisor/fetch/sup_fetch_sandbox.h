@@ -19,4 +19,10 @@
 enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
                           char missing[128], struct rc_err *err);
 
+/* Of the process that forks those children and publishes what they leave: it writes below dir_fd
+ * only, starts no program and listens nowhere. What it forbids holds for its children too. The
+ * folder is meant, not its name: one that is mounted there later needs a restart. */
+enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd, char missing[128],
+                                 struct rc_err *err);
+
 #endif

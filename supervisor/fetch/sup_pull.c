@@ -370,8 +370,8 @@ enum rc sup_pull_run(struct sup_pull *p, bool *unchanged, struct rc_err *err)
     *unchanged = false;
     j.rules.secret = p->secret[0] ? p->secret : NULL;
     j.rules.hops = SUP_REQ_HOPS;
-    j.rules.private_first = true;
-    j.rules.private_ok = strcmp(p->hub, SUP_HUB_DEFAULT) != 0;
+    j.rules.private_first = !p->public_only;
+    j.rules.private_ok = !p->public_only && strcmp(p->hub, SUP_HUB_DEFAULT) != 0;
     (void)sup_ref_origin(p->hub, j.rules.secret_origin);
     if (p->ref.kind != SUP_REF_FILE && !(j.multi = curl_multi_init()))
         return rc_fail(err, RC_NOMEM, "out of memory");

@@ -17,6 +17,7 @@ struct sup_pull {
     char have_commit[65];  /* of what is installed already; "" = nothing, or not whole */
     uint64_t max_artifact_bytes, max_model_bytes;
     unsigned retries;
+    bool public_only; /* connect to addresses of the public internet only */
     int files_fd;
     bool (*on_now)(void *user, const char *stage, const struct sup_xfer_now *now);
     void *user;

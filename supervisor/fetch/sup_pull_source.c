@@ -34,19 +34,9 @@ static enum rc head(struct sup_pull_job *j, struct sup_req *r, struct rc_err *er
     r->to = 1;
     r->sink = no_body;
     while (rc == RC_OK && end == SUP_REQ_REDIRECT) {
-        int running = 1, left;
-        CURLcode code = CURLE_OK;
-        CURLMsg *m;
-
         if ((rc = sup_req_start(r, j->multi, err)) != RC_OK)
             return rc;
-        while (running && curl_multi_perform(j->multi, &running) == CURLM_OK) {
-            while ((m = curl_multi_info_read(j->multi, &left)))
-                code = m->data.result;
-            if (running)
-                (void)curl_multi_poll(j->multi, NULL, 0, 1000, NULL);
-        }
-        end = sup_req_finish(r, j->multi, code, err);
+        end = sup_req_finish(r, j->multi, sup_req_drive(j->multi), err);
     }
     if (end == SUP_REQ_DONE || (r->status >= 200 && r->status < 300 && r->sink_said_no))
         return RC_OK;

@@ -7,8 +7,10 @@
 #ifndef INFERD_SUP_PULLER_H
 #define INFERD_SUP_PULLER_H
 
+#include "sup_child.h"
 #include "sup_pull.h"
 #include "sup_receipt.h"
+#include "sup_stage.h"
 
 struct sup_puller {
     const char *models_dir;
@@ -26,11 +28,26 @@ struct sup_pulled {
     struct sup_receipt receipt; /* to be freed */
 };
 
-/* ask: everything but have_commit, files_fd and on_now, which are set here. One call at a time
- * per process that has no other children named by waitpid(-1).
+/* ask: everything but have_commit, files_fd and on_now, which are set here.
  * Errors: those of sup_stage_open, sup_pull_run and sup_stage_publish; RC_CRASHED the child died;
  * RC_CANCELLED on_now said so; RC_NOT_FOUND offline and not there. */
 enum rc sup_puller_run(const struct sup_puller *u, struct sup_pull *ask, struct sup_pulled *out,
+                       struct rc_err *err);
+
+/* The same in two steps, for who has other things to do meanwhile: between them, read the child's
+ * frames from child.fd (sup_child.h). */
+struct sup_puller_job {
+    struct sup_child child;
+    struct sup_stage stage;
+    struct sup_receipt have;
+    bool whole;
+};
+/* Not for u->offline. */
+enum rc sup_puller_begin(struct sup_puller_job *j, const struct sup_puller *u, struct sup_pull *ask,
+                         struct rc_err *err);
+/* rc, unchanged: what the child said last, or why it is ended (*err says it then). Ends the child
+ * in any case, and publishes after RC_OK. */
+enum rc sup_puller_end(struct sup_puller_job *j, enum rc rc, bool unchanged, struct sup_pulled *out,
                        struct rc_err *err);
 
 /* The receipt of an installed model, its files checked. Errors: RC_NOT_FOUND, RC_CONFLICT. */

@@ -36,8 +36,10 @@ static curl_socket_t on_socket(void *user, curlsocktype purpose, struct curl_soc
     bool any = r->n_hops == 0 ? r->rules->private_first : r->rules->private_ok;
 
     (void)purpose;
-    /* back at the origin that was named first: as good as it was then */
-    if (!any && r->rules->private_first && strcmp(r->origin, r->rules->secret_origin) == 0)
+    if (r->rules->private_may)
+        any = r->rules->private_may(r->rules->user, r->origin);
+    else if (/* back at the origin that was named first: as good as it was then */
+             !any && r->rules->private_first && strcmp(r->origin, r->rules->secret_origin) == 0)
         any = true;
     if (!any && !sup_addr_public(&a->addr, a->addrlen)) {
         r->vetoed = true;
@@ -400,8 +402,7 @@ static bool text_sink(struct sup_req *r, const char *b, size_t n)
     return true;
 }
 
-/* Runs the loop until this one request is done. */
-static CURLcode drive(CURLM *multi)
+CURLcode sup_req_drive(CURLM *multi)
 {
     CURLcode code = CURLE_OK;
     int running = 1, left;
@@ -448,7 +449,7 @@ enum rc sup_req_text(const struct sup_req_rules *rules, CURLM *multi, const char
         r->user = &t;
         do
             if ((rc = sup_req_start(r, multi, err)) == RC_OK)
-                end = sup_req_finish(r, multi, drive(multi), err);
+                end = sup_req_finish(r, multi, sup_req_drive(multi), err);
         while (rc == RC_OK && end == SUP_REQ_REDIRECT);
         if (rc == RC_OK && end == SUP_REQ_RETRY && try < retries)
             wait_ms(r->retry_ms ? r->retry_ms : 500ull << (try < 6 ? try : 6));

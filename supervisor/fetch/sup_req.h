@@ -33,6 +33,8 @@ struct sup_req_rules {
     uint64_t timeout_ms; /* of all hops together; 0 = only silence ends it */
     /* may this origin be asked at all? NULL = any */
     bool (*may)(void *user, const char *origin);
+    /* may it be at an address that is not public? Instead of the two flags above when set */
+    bool (*private_may)(void *user, const char *origin);
     void *user;
 };
 
@@ -85,6 +87,8 @@ enum sup_req_end sup_req_finish(struct sup_req *r, CURLM *multi, CURLcode code, 
 void sup_req_deinit(struct sup_req *r, CURLM *multi);
 
 uint64_t sup_req_now_ms(void);
+/* Runs the loop until the one request on it is done. */
+CURLcode sup_req_drive(CURLM *multi);
 
 /* A small document into memory, with retries; caller frees. Runs the multi handle until it is
  * there. Errors as of _finish, RC_TOO_LARGE. */

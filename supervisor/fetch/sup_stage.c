@@ -244,9 +244,14 @@ static enum rc swap(struct sup_stage *s, int at, const char *base, bool there, s
 {
     int old;
 
-    if (rename2(s->dir_fd, FILES, at, base, there ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0)
-        return rc_fail_what(err, RC_IO, s->dest, "'%s' cannot get its name: %s", s->dest,
-                            strerror(errno));
+    /* without the flag: a folder replaces an empty one at most */
+    if (rename2(s->dir_fd, FILES, at, base, there ? RENAME_EXCHANGE : 0) != 0)
+        return rc_fail_what(err, RC_IO, s->dest, "'%s' cannot get its name: %s%s", s->dest,
+                            strerror(errno),
+                            there && errno == EINVAL
+                                ? " (its file system cannot exchange two folders: remove the old "
+                                  "model first, the same pull then goes on)"
+                                : "");
     (void)fsync(at);
     if (there && (old = open_dir(s->dir_fd, FILES)) >= 0) {
         keep_calibrations(old, s->files_fd);

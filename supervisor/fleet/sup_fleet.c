@@ -276,16 +276,21 @@ void fleet_models(struct sup_fleet *f, const Ipc__CtlModels *m)
     fleet_probe_next(f);
 }
 
+void sup_fleet_stale(struct sup_fleet *f)
+{
+    f->stale = true;
+}
+
 void fleet_scan(struct sup_fleet *f)
 {
     if (f->scanning || f->draining)
         return;
-    if (f->scanned && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS) {
+    if (f->scanned && !f->stale && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS) {
         f->scan_wanted = true;
         fleet_tick_fast(f);
         return;
     }
-    f->scan_wanted = false;
+    f->scan_wanted = f->stale = false;
     f->scanning = true;
     ctl_scan(f);
 }
@@ -293,7 +298,7 @@ void fleet_scan(struct sup_fleet *f)
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *user), void *user)
 {
     struct done_cb *d = promise_new(NULL, done, user);
-    bool fresh = f->scanned && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
+    bool fresh = f->scanned && !f->stale && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
 
     if (!d) {
         done(user); /* out of memory: the list is as fresh as it gets */
@@ -370,6 +375,21 @@ void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *user, const struct sup
         if (!f->slot[i]->listed && !f->slot[i]->w)
             continue;
         view_of(f, f->slot[i], &v);
+        fn(user, &v);
+    }
+}
+
+void sup_fleet_each_worker(struct sup_fleet *f,
+                           void (*fn)(void *user, const struct sup_worker_view *v), void *user)
+{
+    for (struct lnk *l = f->workers.next; l != &f->workers; l = l->next) {
+        const struct worker *w = LNK_OF(l, struct worker, all);
+        const struct slot *s = w->slot ? w->slot : w->probing;
+        struct sup_worker_view v = {.pid = w->pid, .layers = w->layers, .n = w->n_layers};
+
+        if (!s || w->exited)
+            continue;
+        v.model = s->id;
         fn(user, &v);
     }
 }

@@ -97,11 +97,27 @@ struct sup_model_view {
 /* Calls fn for each known model, sorted by id (fn must not submit). */
 void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *user, const struct sup_model_view *v),
                     void *user);
+/* One process of a model, and what it said about its own walls. */
+struct sup_layer_view {
+    const char *name, *detail;
+    bool holds;
+};
+struct sup_worker_view {
+    const char *model;
+    uint32_t pid;
+    const struct sup_layer_view *layers; /* [n]; 0 until it is ready */
+    size_t n;
+};
+/* Calls fn for each process that has a model or looks at one. */
+void sup_fleet_each_worker(struct sup_fleet *f,
+                           void (*fn)(void *user, const struct sup_worker_view *v), void *user);
 /* NULL name matching: exact id, or id without its .gguf ending. */
 bool sup_fleet_find(struct sup_fleet *f, const char *id, struct sup_model_view *out);
 /* Looks at the disk again (rate-limited to once a second) and probes what is new;
  * done is called when the list is fresh. */
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *user), void *user);
+/* The disk has just changed: the next look is not put off. */
+void sup_fleet_stale(struct sup_fleet *f);
 /* Explicit load / unload; done once: NULL or why not. */
 enum rc sup_fleet_load(struct sup_fleet *f, const char *id,
                        void (*done)(void *user, const struct rc_err *err), void *user,

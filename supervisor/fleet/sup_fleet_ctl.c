@@ -30,6 +30,15 @@ static struct worker *by_req(struct sup_fleet *f, uint64_t req)
     return NULL;
 }
 
+/* The channel of a worker could not be received: this process holds too many descriptors. */
+static void no_room(struct sup_fleet *f, struct worker *w, uint32_t pid)
+{
+    ctl_kill(f, pid);
+    rc_fail(&w->err, RC_NOMEM, "no descriptors are left for the channel of a worker");
+    w->cause = "spawn";
+    worker_exited(w, 0);
+}
+
 static void on_spawned(struct sup_fleet *f, const Ipc__CtlSpawned *s, const int *fds, size_t n_fds)
 {
     struct worker *w = by_req(f, s->req);
@@ -39,6 +48,8 @@ static void on_spawned(struct sup_fleet *f, const Ipc__CtlSpawned *s, const int 
             close(fds[i]);
         if (!w)
             ctl_kill(f, s->pid);
+        else if (n_fds == 0)
+            no_room(f, w, s->pid);
         else
             ctl_lost(f, "a malformed answer to a spawn");
         return;

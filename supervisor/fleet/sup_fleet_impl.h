@@ -172,6 +172,8 @@ struct worker {
     struct sup_claim claim;
     uint8_t identity[SUP_IDENTITY_BYTES];
     Ipc__Loaded *loaded;
+    struct sup_layer_view *layers; /* [n_layers], names and details in the same block */
+    size_t n_layers;
     Ipc__Stats last_stats;
     Ipc__GrammarStats last_grammar;
     struct worker_kernels last_kernels;
@@ -247,6 +249,7 @@ struct sup_fleet {
     size_t n_slots, cap_slots;
     struct lnk demand;
     bool scanned, scanning;
+    bool stale;                      /* the list is known to be older than the disk */
     uint64_t scan_ms, first_scan_ms; /* when the last and the first list came */
     bool looked;                     /* every model of some list was probed */
     bool scan_wanted;

@@ -41,7 +41,7 @@ bool sup_slot_edge_legal(enum sup_slot_state from, enum sup_slot_state to);
 #define SUP_ALIVE_RESETS_MS 60000
 #define SUP_ANSWERS_RESET 8
 bool sup_deaths_forgiven(uint64_t ready_ms, uint64_t n_answered);
-#define SUP_WAIT_SHORT_MS 2000    /* tasks wait out a back-off up to this long */
+#define SUP_WAIT_SHORT_MS 2000 /* tasks wait out a back-off up to this long */
 
 /* streak >= 1: 100 ms, doubling to 30 s. */
 uint64_t sup_death_backoff_ms(unsigned streak);

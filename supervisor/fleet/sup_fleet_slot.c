@@ -192,6 +192,7 @@ bool slot_start(struct sup_fleet *f, struct slot *s)
                 "model '%s' finds no room beside the models that stay loaded (pin), whatever "
                 "others do",
                 s->id);
+        SUP_LOG(SUP_WARN, "pinned_leave_no_room", SUP_S("model", s->id));
         slot_end_waiting(f, s, &err, 0);
         return true;
     }
@@ -309,9 +310,13 @@ void slot_drain(struct sup_fleet *f, struct slot *s, const char *reason)
 
 static void let_go(struct slot *s)
 {
-    if (s->w) {
-        worker_use_none(s->w); /* its last word may be old */
-        s->w->slot = NULL;
+    struct worker *w = s->w;
+
+    if (w) {
+        worker_use_none(w); /* its last word may be old */
+        w->slot = NULL;
+        if (w->ready_ms && sup_deaths_forgiven(fleet_now_ms(w->f) - w->ready_ms, w->n_answered))
+            s->streak = 0; /* also when it went as it was asked to */
     }
     s->w = NULL;
     s->loaded_unix_s = 0;
@@ -349,8 +354,6 @@ static void crashed(struct sup_fleet *f, struct slot *s, struct worker *w)
     struct rc_err err = RC_ERR_INIT;
     uint64_t wait;
 
-    if (w->ready_ms && sup_deaths_forgiven(fleet_now_ms(f) - w->ready_ms, w->n_answered))
-        s->streak = 0;
     s->deaths++;
     wait = sup_death_backoff_ms(++s->streak);
     s->until_ms = fleet_now_ms(f) + wait;

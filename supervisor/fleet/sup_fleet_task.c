@@ -625,7 +625,7 @@ static enum rc ticket_new(struct sup_ticket **out, struct sup_fleet *f, struct s
 /* The disk was looked at a moment ago and no newer look is on its way. */
 static bool list_fresh(const struct sup_fleet *f)
 {
-    return f->scanned && !f->scanning && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
+    return f->scanned && !f->stale && !f->scanning && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
 }
 
 /* What a new ticket finds: sent at once, waits, or is refused with a reason. */

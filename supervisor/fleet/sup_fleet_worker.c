@@ -377,6 +377,27 @@ static void on_stats(struct worker *w, const Ipc__Stats *s)
     old->spec_mode = s->spec_mode;
 }
 
+/* Out of memory: then they are not shown. */
+static void keep_layers(struct worker *w, const Ipc__Ready *r)
+{
+    size_t n = r->n_sandbox, bytes = n * sizeof(*w->layers);
+    char *text;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += strlen(r->sandbox[i]->name) + strlen(r->sandbox[i]->detail) + 2;
+    if (n == 0 || !(w->layers = malloc(bytes)))
+        return;
+    text = (char *)(w->layers + n);
+    for (size_t i = 0; i < n; i++) {
+        w->layers[i].holds = r->sandbox[i]->holds;
+        w->layers[i].name = text;
+        text = stpcpy(text, r->sandbox[i]->name) + 1;
+        w->layers[i].detail = text;
+        text = stpcpy(text, r->sandbox[i]->detail) + 1;
+    }
+    w->n_layers = n;
+}
+
 static void on_ready(struct worker *w, const Ipc__Ready *r)
 {
     char missing[256] = "";
@@ -389,6 +410,7 @@ static void on_ready(struct worker *w, const Ipc__Ready *r)
         worker_kill(w, "version");
         return;
     }
+    keep_layers(w, r);
     for (size_t i = 0; i < r->n_sandbox; i++)
         if (!r->sandbox[i]->holds) {
             size_t n = strlen(missing);
@@ -696,6 +718,7 @@ void worker_bury(struct worker *w)
     out_clear(w);
     if (w->loaded)
         ipc__loaded__free_unpacked(w->loaded, NULL);
+    free(w->layers);
     w->loaded = NULL;
     fleet_pump_later(f);
     if (f->draining)

@@ -23,6 +23,8 @@ struct sup_grant;
 struct sup_http;
 struct sup_metrics;
 struct sup_req;
+struct sup_facts;
+struct sup_spans;
 struct sup_trace;
 
 typedef void (*sup_handler)(struct sup_req *req, void *user);
@@ -75,6 +77,8 @@ struct sup_http_keys {
 enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_conf *conf,
                      struct sup_metrics *metrics, const struct sup_route *routes, void *user,
                      struct rc_err *err);
+/* Requests become spans there; before _start, NULL = none. Borrowed. */
+void sup_http_spans(struct sup_http *h, struct sup_spans *spans);
 enum rc sup_http_start(struct sup_http *h, struct rc_err *err);
 /* Before _start. Without it nobody needs a key and each request has the anonymous grant. */
 void sup_http_keys(struct sup_http *h, const struct sup_http_keys *keys);
@@ -119,6 +123,8 @@ uint64_t sup_req_start_us(const struct sup_req *r); /* CLOCK_MONOTONIC */
 /* The trace it is part of (sup_trace.h), or NULL; the well-formed tracestate, or "". */
 const struct sup_trace *sup_req_trace(const struct sup_req *r);
 const char *sup_req_tracestate(const struct sup_req *r);
+/* What the request's span tells besides (sup_spans.h): to be filled before the answer ends. */
+struct sup_facts *sup_req_facts(struct sup_req *r);
 /* Called once when the client leaves before the answer is complete; req dies
  * when it returns. Without one the request stays valid until it is answered, and
  * the answer goes nowhere. */

@@ -50,6 +50,9 @@ static void log_request(struct sup_conn *c, const char *id, const struct sup_req
     char trace_id[33], span_id[17];
 
     sup_http_count(h, route, status, start);
+    if (r)
+        sup_req_trace_end(h, r, route < h->n_routes ? h->routes[route].path : "none", status,
+                          sup_now_us() - start);
     if (!h->conf->access_log)
         return;
     const struct sup_kv kv[] = {
@@ -121,7 +124,8 @@ void sup_conn_fault(struct sup_conn *c, enum sup_fault f, bool close)
 {
     const struct sup_fault_row *row = &sup_fault_rows[f];
     struct sup_req *r = c->req;
-    char body[320], extra[160] = "", allow[96], made_id[SUP_ID_BYTES], again[96] = "";
+    char body[320], extra[160] = "", allow[96], made_id[SUP_ID_BYTES];
+    char again[96] = ",\"retryable\":false";
     const char *id = r ? r->id : made_id;
     int n;
 

@@ -256,6 +256,11 @@ void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES])
     out[26] = '\0';
 }
 
+uint64_t sup_noise(struct sup_http *h)
+{
+    return rng_next(h);
+}
+
 void sup_span_id_new(struct sup_http *h, uint8_t out[8])
 {
     uint64_t v = rng_next(h) | 1;

@@ -18,6 +18,7 @@
 #include "sup_http_parse.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_spans.h"
 #include "sup_trace.h"
 
 #define SUP_DRAIN_BODY_BYTES 65536 /* body of a refused request worth reading */
@@ -46,6 +47,7 @@ struct sup_http {
     uv_loop_t *loop;
     const struct sup_conf *conf;
     struct sup_metrics *metrics;
+    struct sup_spans *spans; /* or NULL */
     const struct sup_route *routes;
     size_t n_routes;
     struct sup_route_stat *stats; /* n_routes + 1; the last is "none" */
@@ -143,6 +145,7 @@ struct sup_req {
     void *drain_user;
     char id[SUP_ID_BYTES];
     struct sup_trace trace;
+    struct sup_facts facts;
 };
 
 /* ---- sup_http_route.c */
@@ -186,6 +189,7 @@ void sup_out_free(struct sup_conn *c);
 const char *sup_date(struct sup_http *h);
 void sup_id_new(struct sup_http *h, char out[SUP_ID_BYTES]);
 void sup_span_id_new(struct sup_http *h, uint8_t out[8]); /* never all zero */
+uint64_t sup_noise(struct sup_http *h);
 
 /* ---- sup_http_conn.c */
 /* Takes one waiting connection: 0, or a negative errno (-EAGAIN: none waits). */
@@ -204,6 +208,9 @@ void sup_conn_answered(struct sup_conn *c, unsigned status);
 
 /* ---- sup_http_trace.c: with the head read */
 void sup_req_trace_read(struct sup_http *h, struct sup_req *r);
+/* Its answer is over. */
+void sup_req_trace_end(struct sup_http *h, const struct sup_req *r, const char *route,
+                       unsigned status, uint64_t us);
 
 /* ---- sup_http_req.c */
 void sup_req_free(struct sup_req **r, struct sup_http *h);

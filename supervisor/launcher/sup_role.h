@@ -18,6 +18,7 @@ struct sup_conf;
 #define SUP_ROLES(X)      \
     X(VAULT, "vault")     \
     X(FETCHER, "fetcher") \
+    X(TRACER, "tracer")   \
     X(FRONT, "front")
 
 enum sup_role_id {

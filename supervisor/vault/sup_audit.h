@@ -1,6 +1,6 @@
 /* sup_audit.h - who did what to keys, credentials and models: audit.jsonl.
  *
- * One JSON line per act, appended and synced before the act counts as done:
+ * One JSON line per act, appended and synced; a command does so before it changes anything:
  *   {"time":"2026-11-30T20:15:00Z","act":"key.create","who":"user:1000","key":..,"tenant":..}
  * At SUP_AUDIT_BYTES the file becomes audit.jsonl.1 (the one before that goes). When a line
  * cannot be written (disk full), the act of a command is refused; the server goes on

@@ -57,6 +57,9 @@ struct sup_keys {
 /* The file's text. Checks every field as strictly as the command line does. Errors:
  * RC_FORMAT (which key, which field), RC_TOO_LARGE, RC_NOMEM. *out is written on success. */
 enum rc sup_keys_parse(struct sup_keys *out, const char *text, size_t n, struct rc_err *err);
+/* keys.json of a folder (sup_vault_dir.h; dir names it in messages); none = empty. Errors: as
+ * of sup_vault_dir_read and _parse. */
+enum rc sup_keys_load(struct sup_keys *out, int dir_fd, const char *dir, struct rc_err *err);
 void sup_keys_print(const struct sup_keys *k, struct sup_json *out);
 /* One key as people see it: no salt, no hash. now_s decides "state". */
 void sup_key_json(const struct sup_key *k, uint64_t now_s, struct sup_json *out);

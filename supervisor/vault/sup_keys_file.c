@@ -13,6 +13,7 @@
 
 #include "sup_grant.h"
 #include "sup_keys.h"
+#include "sup_vault_dir.h"
 
 #define VERSION 1
 
@@ -236,6 +237,20 @@ enum rc sup_keys_parse(struct sup_keys *out, const char *text, size_t n, struct 
         *out = k;
     else
         sup_keys_deinit(&k);
+    return rc;
+}
+
+enum rc sup_keys_load(struct sup_keys *out, int dir_fd, const char *dir, struct rc_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc = sup_vault_dir_read(dir_fd, SUP_VAULT_KEYS, SUP_KEYS_FILE_BYTES, &text, &n, err);
+
+    if (rc == RC_OK && text && (rc = sup_keys_parse(out, text, n, err)) != RC_OK)
+        rc_wrap(err, "%s/%s", dir, SUP_VAULT_KEYS);
+    if (text)
+        sodium_memzero(text, n);
+    free(text);
     return rc;
 }
 

@@ -22,7 +22,9 @@
 #include "sup_json.h"
 #include "sup_keys.h"
 #include "sup_log.h"
+#include "sup_master.h"
 #include "sup_role.h"
+#include "sup_secrets.h"
 #include "sup_vault_dir.h"
 #include "sup_vault_sandbox.h"
 
@@ -40,7 +42,10 @@ struct vault {
     int dir_fd;
     struct peer peer[N_PEERS];
     struct sup_keys keys;
+    struct sup_secrets secrets;
+    uint8_t *master; /* NULL: credentials stay sealed */
     uint64_t generation;
+    bool audit_failed; /* the last line of the audit log */
     struct sup_vault_layer layer[SUP_VAULT_LAYERS];
 };
 
@@ -116,30 +121,10 @@ static void say(struct vault *v, enum who w, const Ipc__Vault *m)
 
 /* --------------------------------------------------------------------- state */
 
-static enum rc read_keys(struct vault *v, struct sup_keys *out, struct rc_err *err)
+/* How many can be given out. */
+static size_t n_secrets(const struct vault *v)
 {
-    char *text = NULL;
-    size_t n = 0;
-    enum rc rc = sup_vault_dir_read(v->dir_fd, SUP_VAULT_KEYS, SUP_KEYS_FILE_BYTES, &text, &n, err);
-
-    if (rc == RC_OK && text && (rc = sup_keys_parse(out, text, n, err)) != RC_OK)
-        rc_wrap(err, "%s/%s", v->conf->vault_dir, SUP_VAULT_KEYS);
-    if (text)
-        sodium_memzero(text, n);
-    free(text);
-    return rc;
-}
-
-static enum rc load(struct vault *v, struct rc_err *err)
-{
-    struct sup_keys keys = {0};
-    enum rc rc;
-
-    if ((rc = read_keys(v, &keys, err)) != RC_OK)
-        return rc;
-    sup_keys_deinit(&v->keys);
-    v->keys = keys;
-    return RC_OK;
+    return v->secrets.plain ? v->secrets.n : 0;
 }
 
 static void tell_changed(struct vault *v, const struct rc_err *err)
@@ -149,7 +134,9 @@ static void tell_changed(struct vault *v, const struct rc_err *err)
     char *held[SUP_VAULT_LAYERS];
 
     c.generation = v->generation;
+    c.audit_failed = v->audit_failed;
     c.n_keys = (uint32_t)v->keys.n;
+    c.n_secrets = (uint32_t)n_secrets(v);
     if (err) {
         c.error.data = (uint8_t *)err->msg;
         c.error.len = strlen(err->msg);
@@ -164,13 +151,57 @@ static void tell_changed(struct vault *v, const struct rc_err *err)
     say(v, FETCHER, &m);
 }
 
+/* The front hears when it begins to fail and when it works again. */
 static void audit(struct vault *v, const char *act, const char *who, const char *fields)
 {
     struct rc_err err = RC_ERR_INIT;
+    bool failed =
+        sup_audit_write(v->dir_fd, time(NULL), act, who, fields, SUP_AUDIT_BYTES, &err) != RC_OK;
 
-    if (sup_audit_write(v->dir_fd, time(NULL), act, who, fields, SUP_AUDIT_BYTES, &err) != RC_OK)
+    if (failed)
         SUP_LOG(SUP_ERROR, "audit_failed", SUP_S("act", act), SUP_S("who", who),
                 SUP_S("error", err.msg));
+    if (failed == v->audit_failed)
+        return;
+    v->audit_failed = failed;
+    tell_changed(v, NULL);
+}
+
+/* Without a master key they stay sealed, and nobody is given any. */
+static enum rc open_secrets(struct vault *v, struct sup_secrets *s, struct rc_err *err)
+{
+    enum rc rc;
+
+    if (!v->master) {
+        if (s->n)
+            SUP_LOG(SUP_WARN, "credentials_sealed", SUP_I("credentials", s->n),
+                    SUP_S("hint", "no master key: set vault_key_file"));
+        return RC_OK;
+    }
+    if ((rc = sup_secrets_open(s, v->master, err)) == RC_CONFLICT)
+        audit(v, "master_key.refused", "vault", "");
+    return rc;
+}
+
+/* All of the new state, or the old one. */
+static enum rc load(struct vault *v, struct rc_err *err)
+{
+    struct sup_keys keys = {0};
+    struct sup_secrets secrets = {0};
+    enum rc rc;
+
+    if ((rc = sup_keys_load(&keys, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
+        (rc = sup_secrets_load(&secrets, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
+        (rc = open_secrets(v, &secrets, err)) != RC_OK) {
+        sup_keys_deinit(&keys);
+        sup_secrets_deinit(&secrets);
+        return rc;
+    }
+    sup_keys_deinit(&v->keys);
+    sup_secrets_deinit(&v->secrets);
+    v->keys = keys;
+    v->secrets = secrets;
+    return RC_OK;
 }
 
 /* ---------------------------------------------------------- what may be said */
@@ -184,10 +215,10 @@ static void on_reload(struct vault *v, enum who w, const Ipc__Vault *in)
     if (rc == RC_OK) {
         v->generation++;
         SUP_LOG(SUP_INFO, "vault_reloaded", SUP_I("keys", v->keys.n),
-                SUP_I("generation", v->generation));
+                SUP_I("credentials", n_secrets(v)), SUP_I("generation", v->generation));
     } else {
         SUP_LOG(SUP_ERROR, "vault_reload_failed", SUP_S("error", err.msg),
-                SUP_S("goes_on_with", "the keys that were read before"));
+                SUP_S("goes_on_with", "what was read before"));
     }
     audit(v, rc == RC_OK ? "vault.reload" : "vault.reload_failed", "signal", "");
     tell_changed(v, rc == RC_OK ? NULL : &err);
@@ -216,6 +247,23 @@ static void on_check(struct vault *v, enum who w, const Ipc__Vault *in)
         sodium_memzero(in->check->token.data, in->check->token.len);
 }
 
+/* One origin, exactly as it was set: a fetcher gone mad learns nothing by trying others'. */
+static void on_want(struct vault *v, enum who w, const Ipc__Vault *in)
+{
+    Ipc__Vault m = IPC__VAULT__INIT;
+    Ipc__VaultGives g = IPC__VAULT_GIVES__INIT;
+    size_t n = 0;
+    const uint8_t *secret = sup_secrets_get(&v->secrets, in->want->origin, &n);
+
+    g.req = in->want->req;
+    g.code = secret ? RC_OK : RC_NOT_FOUND;
+    g.secret.data = (uint8_t *)secret;
+    g.secret.len = n;
+    m.body_case = IPC__VAULT__BODY_GIVES;
+    m.gives = &g;
+    say(v, w, &m);
+}
+
 /* The front's words are quoted, so that it can forge no line of another act. */
 static void on_audit(struct vault *v, enum who w, const Ipc__Vault *in)
 {
@@ -238,6 +286,7 @@ static const struct {
     {LAUNCHER, IPC__VAULT__BODY_RELOAD, on_reload},
     {FRONT, IPC__VAULT__BODY_CHECK, on_check},
     {FRONT, IPC__VAULT__BODY_AUDIT, on_audit},
+    {FETCHER, IPC__VAULT__BODY_WANT, on_want},
 };
 
 static void on_readable(struct vault *v, enum who w)
@@ -273,13 +322,16 @@ static enum rc start(struct vault *v, struct rc_err *err)
     if (sodium_init() < 0)
         return rc_fail(err, RC_INTERNAL, "libsodium cannot start");
     json_object_seed(0); /* jansson would open /dev/urandom at its first object */
-    if ((rc = sup_vault_dir_open(&v->dir_fd, v->conf->vault_dir, false, err)) != RC_OK ||
+    /* before the walls: it lies outside the folder */
+    if ((rc = sup_master_read(&v->master, v->conf->vault_key_file, getenv("CREDENTIALS_DIRECTORY"),
+                              err)) != RC_OK ||
+        (rc = sup_vault_dir_open(&v->dir_fd, v->conf->vault_dir, false, err)) != RC_OK ||
         (rc = sup_vault_sandbox(v->conf->sandbox, v->dir_fd, v->layer, err)) != RC_OK ||
         (rc = load(v, err)) != RC_OK)
         return rc;
     v->generation = 1;
     SUP_LOG(SUP_INFO, "vault_ready", SUP_S("vault_dir", v->conf->vault_dir),
-            SUP_I("keys", v->keys.n));
+            SUP_I("keys", v->keys.n), SUP_I("credentials", n_secrets(v)));
     tell_changed(v, NULL);
     return RC_OK;
 }
@@ -321,6 +373,8 @@ int sup_vault_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     for (int i = 0; i < N_PEERS; i++)
         peer_end(&v, (enum who)i, NULL);
     sup_keys_deinit(&v.keys);
+    sup_secrets_deinit(&v.secrets);
+    sup_master_free(&v.master);
     if (v.dir_fd >= 0)
         close(v.dir_fd);
     return rc == RC_OK ? 0 : 1;

@@ -33,6 +33,11 @@
       "connections cut by a limit")                                                                \
     X(HTTP_STREAMS_PAUSED, "inferd_http_streams_paused_total", COUNTER, NULL, NULL, "streams "     \
       "paused because the client reads slowly")                                                    \
+    X(FETCHES, "inferd_fetches_total", COUNTER, "kind", "result", "errands on the network that "    \
+      "ended: media, pull, by status (OK, CONFLICT = not allowed, IO, ...)")                        \
+    X(FETCH_BYTES, "inferd_fetch_bytes_total", COUNTER, "kind", NULL, "bytes they brought")         \
+    X(FETCH_ACTIVE, "inferd_fetches_active", GAUGE, NULL, NULL, "errands on the network in work or "\
+      "waiting")                                                                                    \
     X(HELD_BYTES, "inferd_request_held_bytes", GAUGE, NULL, NULL, "files inside requests in work, "\
       "and bodies that wait for a look at the disk")                                               \
     X(TASKS, "inferd_tasks_total", COUNTER, "model", "result", "tasks ended: ok, error, cancelled, "\
@@ -163,6 +168,8 @@
     X(PROBE_PASSES, "inferd_probe_passes_total", COUNTER, "model", "result", "forward passes that " \
       "readiness probes of a model started: ok, failed, refused")                                  \
     X(LOOP_LAG, "inferd_event_loop_lag_seconds", GAUGE, NULL, NULL, "worst lag of the last second")\
+    X(SPANS, "inferd_spans_total", COUNTER, "result", NULL, "spans of requests: exported, dropped " \
+      "(no room), failed (the collector did not take them)")                                        \
     X(LOG_DROPPED, "inferd_log_lines_dropped_total", COUNTER, NULL, NULL, "log lines not written") \
     X(RSS, "inferd_resident_bytes", GAUGE, "process", NULL, "resident memory of front and workers")
 

@@ -88,7 +88,7 @@ def version_and_help():
     for words in (["help"], ["--help"], ["-h"], ["help", "config"], ["serve", "--help"], ["doctor", "-h"]):
         r = run(words)
         check(r.returncode == 0 and len(r.stdout) > 200 and not r.stderr, words)
-    for cmd in ("serve", "chat", "embed", "list", "load", "unload", "doctor", "bench", "verify-kernels", "version",
+    for cmd in ("serve", "chat", "embed", "pull", "rm", "verify", "list", "load", "unload", "doctor", "bench", "verify-kernels", "version",
                 "help"):
         one, two = run(["help", cmd]), run([cmd, "--help"])
         check(one.returncode == 0 and two.returncode == 0, cmd)

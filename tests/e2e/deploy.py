@@ -247,6 +247,15 @@ def systemd_analyze(*argv):
 def the_unit_is_valid_and_narrow():
     r = systemd_analyze("verify", UNIT)
     equal((r.returncode, r.stderr.strip()), (0, ""), "systemd-analyze verify")
+    with open(UNIT, encoding="utf-8") as f:
+        all_of_it = re.sub(r"^#(?=[A-Z]\w+=)", "", f.read(), flags=re.M)
+    check("\nLoadCredential=inferd-vault-key:" in all_of_it, "the vault's key can be a credential")
+    with tempfile.TemporaryDirectory(prefix="inferd-test-") as d:
+        path = os.path.join(d, "inferd.service")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(all_of_it)
+        r = systemd_analyze("verify", path)
+        equal((r.returncode, r.stderr.strip()), (0, ""), "systemd-analyze verify, with what is commented out")
     r = systemd_analyze("security", "--offline=yes", "--threshold=25", UNIT)
     if "unrecognized option" in r.stderr:
         raise Skip("this systemd-analyze cannot judge a file")

@@ -43,6 +43,35 @@ def info(s, model):
 
 
 @case
+def the_ledger_counts_the_devices_memory_apart():
+    def both(d):
+        gemma(d)
+        bert(d)
+
+    with server(fill=both, workspace_mb=64) as s:
+        complete(s)
+        m = info(s, TINY_GEMMA)
+
+        def tier(name, *kinds):
+            return sum(s.metric("inferd_ledger_bytes", kind=k, tier=name) for k in kinds or ("weights", "kv", "workspace"))
+
+        check(tier("device") >= m["device_bytes"] > 0, f"{tier('device')} of the ledger, {m['device_bytes']} of the device")
+        equal(tier("host", "weights", "kv"), 0, "weights and caches of the host")
+        equal(tier("device", "limit"), (1 << 30) // 10 * 9, "nine tenths of the device's memory")
+        equal(s.post("/ai/v1/models/unload", {"model": TINY_GEMMA}).status, 200, "unload")
+        wait_for(lambda: tier("device") + tier("host") == 0, "an empty ledger")
+    with server(fill=both, workspace_mb=64, device_memory_mb=100) as s:  # one of them at a time
+        complete(s)
+        r = s.post("/v1/embeddings", {"model": TINY_BERT, "input": "a"}, timeout=120 * SLOW)
+        equal(r.status, 200, r.body.decode()[:300])
+        equal(s.metric("inferd_model_unloads_total", model=TINY_GEMMA, reason="evicted"), 1, "evictions")
+    with server(device_memory_mb=20) as s:
+        r = s.post("/v1/completions", {"model": TINY_GEMMA, "prompt": "a", "max_tokens": 1})
+        equal(r.json["error"]["code"], "MODEL_RESOURCE_LIMIT", r.body.decode()[:300])
+        check("device_memory_mb" in r.json["error"]["message"], r.json["error"]["message"])
+
+
+@case
 def completions_equal_the_reference_drawn_on_the_device_or_not():
     with server(sandbox="strict") as s:
         c = min(golden_cases(TINY_GEMMA)["logits"], key=lambda g: len(g["ids"]))

@@ -16,12 +16,12 @@ GAP_BOUND = 2e-3  # a greedy run may part where the runner-up is nearer than thi
 VECTOR_BOUND = 1e-5
 
 
-def gguf_of(name, to_dir):
+def gguf_of(name, to_dir, *args):
     """The same weights as GGUF, by the test script."""
     src = os.path.join(ROOT, "tests", "golden", name)
     dst = os.path.join(to_dir, name + ".gguf")
-    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "models", "gguf_from_safetensors.py"), src, dst], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "models", "gguf_from_safetensors.py"), src, dst, *args],
+                   check=True, stdout=subprocess.DEVNULL)
     return name + ".gguf"
 
 
@@ -162,6 +162,37 @@ def a_batch_of_embeddings_is_the_same_bytes_as_single_calls():
         for i, t in enumerate(texts):
             one = s.post("/v1/embeddings", {"model": TINY_BERT, "input": t, "encoding_format": "base64", "truncate": True}).json
             equal(one["data"][0]["embedding"], many["data"][i]["embedding"], f"text {i}")
+
+
+def golden_path(*parts):
+    return os.path.join(ROOT, "tests", "golden", *parts)
+
+
+def fill_encoders(to_dir):
+    gguf_of("modernbert", to_dir, "--tokenizer", golden_path("byte_bpe", "modernbert"))
+    gguf_of("nomic", to_dir, "--tokenizer", golden_path(TINY_BERT))
+    gguf_of("embeddinggemma_v1", to_dir)
+
+
+@case
+def encoders_from_gguf_equal_the_reference():
+    """Means of the reference, divided by their length: the format has no word for the last, and what reads it does so."""
+    with Server(fill=fill_encoders) as s:
+        for model, field, bound in (("modernbert", "mean", VECTOR_BOUND), ("nomic", "mean", VECTOR_BOUND),
+                                    ("embeddinggemma_v1", "embedding", 3e-4)):
+            golden = golden_cases(model)
+            cases, worst = golden.get("cases") or golden["text"], 0.0
+            r = s.post("/ai/v1/embed", {"model": model + ".gguf", "input_tokens": [c["ids"] for c in cases]})
+            equal(r.status, 200, r.body[:300])
+            for c, row in zip(cases, r.json["data"]):
+                length = math.sqrt(sum(v * v for v in c[field]))
+                equal(len(row["embedding"]), len(c[field]), "dimension")
+                worst = max(worst, *(abs(a - b / length) for a, b in zip(row["embedding"], c[field])))
+            check(worst <= bound, f"{model}: vectors off by {worst:.2e}, bound {bound}")
+        bpe = golden_cases(os.path.join("byte_bpe", "modernbert"))
+        for c in bpe["cases"]:
+            r = s.post("/ai/v1/tokenize", {"model": "modernbert.gguf", "text": c["text"]})
+            equal(r.json["tokens"], c["ids"], f"ids of {c['text'][:60]!r}")
 
 
 @case

@@ -160,7 +160,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault and fault.body is not None:
             data = fault.body
         etag = '"%s"' % hashlib.md5(data).hexdigest()
-        headers = {"ETag": etag, "Content-Type": "application/octet-stream", "Accept-Ranges": "bytes"}
+        type_ = {".png": "image/png", ".wav": "audio/wav"}.get(self.path.partition("?")[0][-4:], "application/octet-stream")
+        headers = {"ETag": etag, "Content-Type": type_, "Accept-Ranges": "bytes"}
         rng, cond = self.headers.get("Range"), self.headers.get("If-Range")
         if rng and rng.startswith("bytes=") and (cond is None or cond == etag) and not (fault and fault.no_ranges) \
                 and not self.hub.no_ranges:

@@ -47,7 +47,7 @@ def who_is_let_in():
     good = keys(d, "create", "--tenant", "acme")
     admin = keys(d, "create", "--tenant", "ops", "--admin")
     with Server(vault_dir=d) as s:
-        for path in ("/healthz", "/readyz", "/startupz"):  # probes need no key
+        for path in ("/healthz", "/livez", "/readyz", "/startupz"):  # probes need no key
             equal(s.get(path).status, 200, path)
         r = s.post("/v1/embeddings", TEXT)
         equal((r.status, r.json["error"]["code"], r.json["error"]["type"]), (401, "UNAUTHENTICATED", "authentication_error"), "no key, /v1")
@@ -68,7 +68,11 @@ def who_is_let_in():
                      'inferd_auth_results_total{result="scope"} 1', "inferd_vault_keys 2", 'inferd_auth_cache_total{outcome="hit"}'):
             check(what in text, f"metric {what}")
         equal(s.get("/metrics").status, 401, "metrics without a key")
-        acts = [json.loads(line) for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+        def acts_of():
+            return [json.loads(line) for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+
+        wait_for(lambda: len(acts_of()) == 3, "the line of the load", 10)
+        acts = acts_of()
         equal([a["act"] for a in acts], ["key.create", "key.create", "model.load"], "the audit log")
         equal(acts[2]["who"], admin.split("_")[1], "who loaded")
 
@@ -87,6 +91,36 @@ def what_a_key_is_narrowed_to():
         equal((r.status, r.json["error"]), (403, "FORBIDDEN"), "another model")
         equal(s.get(f"/v1/models/{TINY_GEMMA}", headers=h).status, 403, "another model's card")
         equal(s.get("/metrics", headers=h).status, 200, "watching")
+
+
+@case
+def what_the_processes_say_of_their_walls():
+    d = folder()
+    key = keys(d, "create", "--endpoints", "watch")
+    blind = keys(d, "create", "--endpoints", "embed")
+    with Server(vault_dir=d, preload=[TINY_BERT]) as s:
+        equal(s.get("/ai/v1/security", headers=bearer(blind)).status, 403, "a key that may not watch")
+        page = s.get("/ai/v1/security", headers=bearer(key)).json
+        equal((page["keys_required"], page["keys"], page["tls"]), (True, 2, False), "the page")
+        roles = [p["role"] for p in page["processes"]]
+        check(roles[:2] == ["front", "vault"] and "worker" in roles, f"roles {roles}")
+        for p in page["processes"]:
+            held = {w["name"] for w in p["layers"] if w["holds"]}
+            check("seccomp" in held, f"{p['role']} has a filter: {held}")
+        vault = {w["name"] for w in page["processes"][1]["layers"]}
+        check({"landlock", "seccomp", "no_capabilities", "not_dumpable"} <= vault, f"the vault's layers: {vault}")
+
+
+@case
+def commands_send_the_key_too():
+    d = folder()
+    key = keys(d, "create", "--admin")
+    with Server(vault_dir=d) as s:
+        cmd = [os.path.join(BIN, "inferd"), "load", TINY_BERT, "--server", f"http://127.0.0.1:{s.port}"]
+        r = subprocess.run(cmd, capture_output=True, text=True, timeout=60)
+        check(r.returncode == 1 and "asks for an API key" in r.stderr, r.stderr)
+        r = subprocess.run(cmd, capture_output=True, text=True, timeout=60, env={**os.environ, "INFERD_API_KEY": key})
+        equal(r.returncode, 0, r.stderr)
 
 
 @case
@@ -249,6 +283,31 @@ def no_key_is_left_in_memory_or_logs():
 
 
 @case
+def a_full_disk_stops_acts_and_not_answers():
+    """A folder in place of the audit log fails like a full disk: nothing can be appended."""
+    d = folder()
+    key = keys(d, "create", "--admin")
+    with Server(vault_dir=d) as s:
+        h = bearer(key)
+        log = os.path.join(d, "audit.jsonl")
+        os.rename(log, log + ".kept")
+        os.mkdir(log, 0o700)
+        s.post("/ai/v1/models/load", {"model": TINY_BERT}, headers=h)  # this one finds out
+        wait_for(lambda: any(e.get("event") == "audit_failed" for e in s.log()), "the failed line")
+        time.sleep(0.1)
+        r = s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h)
+        check(r.status == 503 and "audit log" in r.json["message"], f"an act: {r.status} {r.body}")
+        equal(s.post(EMBED, TEXT, headers=h).status, 200, "an answer")
+        equal(keys(d, "create", ok=False).returncode, 1, "a command")
+        equal(len(keys(d, "list", "--json").splitlines()), 1, "nothing was made")
+        os.rmdir(log)
+        os.rename(log + ".kept", log)
+        s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h)  # this one finds out
+        time.sleep(0.2)
+        equal(s.post("/ai/v1/models/unload", {"model": TINY_BERT}, headers=h).status, 200, "an act when it works again")
+
+
+@case
 def many_clients_with_many_keys():
     d = folder()
     made = [keys(d, "create", "--tenant", f"t{i}") for i in range(12)]
@@ -270,6 +329,79 @@ def many_clients_with_many_keys():
         for t in threads:
             t.join()
         check(all(status == (200 if good else 401) for good, status in out) and len(out) == 300, f"{[o for o in out if o[1] not in (200, 401)][:5]}")
+
+
+def credentials(d, *args, secret=None, ok=True):
+    r = subprocess.run([os.path.join(BIN, "inferd"), "credentials", *args, *(["--vault-dir", d] if d else [])], input=secret or "",
+                       capture_output=True, text=True, timeout=60)
+    if ok:
+        equal(r.returncode, 0, f"credentials {args}: {r.stderr}")
+    return r
+
+
+@case
+def credentials_are_sealed_and_never_shown():
+    d = folder()
+    keys(d, "create")
+    key, next_key = os.path.join(d, "..", "master"), os.path.join(d, "..", "next")
+    credentials(None, "make-key", key)
+    credentials(None, "make-key", next_key)
+    equal(os.stat(key).st_mode & 0o777, 0o400, "mode of the master key")
+    k = ["--key-file", key]
+    secret = "hf_canary_of_this_test"
+    credentials(d, "set", "https://Hub.example", *k, secret=secret + "\n")
+    credentials(d, "set", "https://files.example:8443", "--as", "basic", *k, secret="user:" + secret)
+    credentials(d, "rotate", "https://hub.example:443", *k, secret=secret + "2")
+    rows = [json.loads(line) for line in credentials(d, "list", "--json").stdout.splitlines()]
+    equal([r["origin"] for r in rows], ["https://files.example:8443", "https://hub.example:443"], "list")
+    for name in os.listdir(d):
+        check("canary" not in open(os.path.join(d, name), encoding="utf-8").read(), f"{name} has a secret")
+    for args, want in ((["set", "https://hub.example", "a-secret", *k], "never from the command line"), (["set", "hub", *k], "https://HOST"),
+                       (["set", "https://a", "--as", "x", *k], "bearer"), (["set", "https://a"], "no master key"),
+                       (["rotate", "https://a", *k], "no credential"), (["remove", "https://a"], "no credential"),
+                       (["set", "https://a", "--key-file", next_key], "another master key"), (["rotate-master", *k], "new-key-file"),
+                       (["frob"], "expected set"), (["make-key", key], "File exists")):
+        r = credentials(d, *args, secret="x", ok=False)
+        check(r.returncode in (1, 2) and want in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+    with Server(vault_dir=d, vault_key_file=key) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [2], "what the server opened")
+        credentials(d, "remove", "https://files.example:8443")
+        hup(s)
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_reloaded"], [1], "after a removal")
+        credentials(d, "rotate-master", *k, "--new-key-file", next_key)
+        hup(s)  # the running server has the old key and goes on with what it had
+        check(any("another master key" in e.get("error", "") for e in s.log() if e.get("event") == "vault_reload_failed"), "it says why")
+        for pid, _ in children(s.proc.pid):
+            if pid != min(p for p, _ in children(s.proc.pid)):
+                check(not memory_has(pid, secret.encode()), "a credential in the memory of another process")
+    with Server(vault_dir=d, vault_key_file=next_key) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [1], "under the new key")
+    with Server(vault_dir=d) as s:
+        equal([e["credentials"] for e in s.log() if e.get("event") == "vault_ready"], [0], "without a key they stay sealed")
+        check(any(e.get("event") == "credentials_sealed" for e in s.log()), "and the log says so")
+    with Server(vault_dir=d, vault_key_file=key, ready=False) as s:
+        equal(s.proc.wait(20 * SLOW), 1, "a wrong master key")
+    acts = [json.loads(line)["act"] for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+    for act in ("credential.set", "credential.rotate", "credential.remove", "master_key.rotate", "master_key.refused", "vault.reload"):
+        check(act in acts, f"{act} in the audit log")
+
+
+@case
+def doctor_looks_at_the_folder():
+    def doctor(**env):
+        r = subprocess.run([os.path.join(BIN, "inferd"), "doctor", "--json"], capture_output=True, text=True, timeout=120,
+                           env={**os.environ, **env})
+        return {f["name"]: f for f in json.loads(r.stdout)["checks"] if f["group"] == "Keys"}
+
+    d = folder()
+    equal(doctor()["vault_dir"]["status"], "note", "no folder")
+    equal(doctor(INFERD_VAULT_DIR=d)["vault_dir"]["status"], "fail", "a folder that is not there")
+    keys(d, "revoke", keys(d, "create").split("_")[1])
+    equal(doctor(INFERD_VAULT_DIR=d)["keys"]["status"], "warn", "no active key")
+    keys(d, "create")
+    check("2 keys, 1 active" in doctor(INFERD_VAULT_DIR=d)["keys"]["detail"], "an active key")
+    os.chmod(os.path.join(d, "keys.json"), 0o644)
+    equal(doctor(INFERD_VAULT_DIR=d)["keys"]["status"], "fail", "a file that is open to others")
 
 
 @case

@@ -142,6 +142,39 @@ def a_worker_that_comes_takes_its_share_of_the_budget():
 
 
 @case
+def a_budget_that_shrinks_under_load_changes_no_answer():
+    prompts = [[5 + i] * 10 + PROMPT * 3 for i in range(6)]
+    with Server(fill=two, preload=MODEL, prompt_cache_mb=2) as s:
+        cold = [comp(s, p, prompt_cache=False)["choices"] for p in prompts]
+        stop, bad, hits = threading.Event(), [], [0]
+
+        def ask(k):
+            while not stop.is_set():
+                i = k = (k * 7 + 3) % len(prompts)
+                r = comp(s, prompts[i])
+                hits[0] += cached(r)
+                if r["choices"] != cold[i]:
+                    bad.append((i, r["choices"]))
+
+        threads = [threading.Thread(target=ask, args=(k,), daemon=True) for k in range(4)]
+        for t in threads:
+            t.start()
+        seen = set()
+        for _ in range(2):  # each load takes a share away while pages are in use, each unload gives it back
+            for verb in ("load", "unload"):
+                equal(s.request("POST", f"/ai/v1/models/{verb}", {"model": "other"}).status, 200, verb)
+                time.sleep(0.2)
+                seen.add(metric(s, "inferd_prompt_cache_bytes", kind="budget", model=MODEL))
+        stop.set()
+        for t in threads:
+            t.join(60 * SLOW)
+            check(not t.is_alive(), "a client hangs")
+        check(not bad, f"{len(bad)} answers are other than cold ones: {bad[:1]}")
+        check(min(seen) < 2 << 20 and hits[0] > 0, f"budgets {seen}, {hits[0]} tokens from the cache")
+        equal(metric(s, "inferd_hot_allocations_total", model=MODEL), 0, "hot allocations")
+
+
+@case
 def no_prompt_is_cut_and_no_context_shifted():
     """The golden's context is 2,048 tokens; one is kept for the answer."""
     with Server(preload=MODEL) as s:

@@ -3,7 +3,9 @@ import contextlib
 import hashlib
 import json
 import os
+import pty
 import random
+import re
 import resource
 import shutil
 import signal
@@ -322,6 +324,27 @@ def a_killed_pull_goes_on_where_it_was():
         asked = sum(int(r[6:].split("-")[1]) - int(r[6:].split("-")[0]) + 1 for r in hub.seen("cdn", "range"))
         check(0 < asked < len(BIG) - (3 << 20), f"{asked} of {len(BIG)} bytes were asked for again")
         check(hub.seen("cdn", "if-range"), "with If-Range")
+
+
+@case
+def a_terminal_gets_a_bar():
+    with place() as (hub, models):
+        hub.repo("a/b", {"m-Q8_0.gguf": BIG[:6 << 20]})
+        hub.faults.append(Fault("cdn", "m-Q8_0", slow=0.025))
+        near, far = pty.openpty()
+        p = subprocess.Popen(command(hub, models, "a/b"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=far,
+                             env={**ENV, "TERM": "xterm"})
+        os.close(far)
+        seen = b""
+        with contextlib.suppress(OSError):  # its end is an error on Linux
+            while block := os.read(near, 4096):
+                seen += block
+        out, _ = p.communicate(timeout=60 * SLOW)
+        os.close(near)
+        equal(p.returncode, 0, seen[-500:])
+        check(b"a/b: pulled" in out, out)
+        check(re.search(rb"a/b \[[#.]+\] +\d+ % .* of 6.0 MiB 0/1 ", seen), seen[-800:])
+        check(re.search(rb"[KM]iB/s, \d:\d\d left", seen), seen[-800:])
 
 
 @case

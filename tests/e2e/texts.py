@@ -66,6 +66,31 @@ def pairs_have_the_scores_of_the_reference():
 
 
 @case
+def empty_texts_have_the_scores_of_the_reference():
+    """Of a query, of a document, of both: none is refused, in any shape."""
+    s = server()
+    cases = [c for c in golden_cases("reranker")["cases"] if not c["query"] or not c["doc"]]
+    check(any(not c["query"] for c in cases) and any(not c["doc"] for c in cases), "the reference has both")
+    for c in cases:
+        for path, name, score in (("/ai/v1/rerank", "documents", lambda r: r["data"][0]["score"]),
+                                  ("/v1/rerank", "documents", lambda r: r["results"][0]["relevance_score"]),
+                                  ("/rerank", "texts", lambda r: r[0]["score"])):
+            r = s.post(path, {"model": "reranker", "query": c["query"], name: [c["doc"]]})
+            equal(r.status, 200, r.body)
+            close(score(r.json), c["score"], 2e-4, f"{path}: {c['query']!r}, {c['doc']!r}")
+    for c in golden_cases("bge-m3")["pair_scores"]:
+        if not c["query"] or not c["passage"]:
+            r = s.post("/ai/v1/rerank", {"model": "bge-m3", "query": c["query"], "documents": [c["passage"]],
+                                         "weights": c["equal"]["weights"]})
+            equal(r.status, 200, r.body)
+            close(r.json["data"][0]["score"], c["equal"]["colbert+sparse+dense"], 2e-4, "by vectors")
+    r = s.post("/ai/v1/rerank", {"model": "reranker", "query": "", "documents": ["", " ", [{"type": "text", "text": ""}]]})
+    equal(r.status, 200, r.body)
+    got = [x["score"] for x in r.json["data"]]
+    check(got[0] == got[1] == got[2], f"nothing is nothing, however it is written: {got}")
+
+
+@case
 def four_shapes_say_the_same():
     s = server()
     query, docs = "what is a panda", ["hi", "The giant panda is a bear.", "The sky is blue."]

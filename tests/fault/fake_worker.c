@@ -5,12 +5,15 @@
  *   load-ok (or anything else), load-ms=N, load-fail=CODE, load-crash, load-hang,
  *   load-garbage, no-ready, bad-version, bad-loaded, weights=N (bytes it reports),
  *   probe-fail=CODE, stderr=N (lines written at start), count=PATH (one byte is
- *   appended per real load), ignore-drain
+ *   appended per real load), ignore-drain, beats (it says it sends Beat)
  * The text of a task commands the task; a task "X @PATH" does X only while PATH
  * does not exist, and creates it first (so it happens once):
- *   crash, sigbus, exit, hang, garbage, unknown-frame, wrong-kind, foreign-task,
- *   short-vectors, nan-vectors, bad-utf8, bad-index, bad-token, error=CODE,
- *   worker-error=CODE, ms=N (answers after N ms), crash-mid, stream=N, forever
+ *   crash, sigbus, exit, hang, garbage, half-frame, huge-frame, no-memfd,
+ *   unknown-frame, wrong-kind, foreign-task, short-vectors, nan-vectors, bad-utf8,
+ *   bad-index, bad-token, error=CODE, worker-error=CODE, crash-mid, forever,
+ *   ms=N (answers after N ms), stream=N,
+ *   pass=N (works N ms without reading, and sends Beat), stuck (the same, for ever, and its
+ *   count does not rise)
  * Anything else is answered like a good worker would. Never sandboxed. */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +32,7 @@
 #define CH 3
 #define ROOT 4
 #define PENDING_MAX 4096
+#define BEAT_MS 200
 
 static char root_text[4096];
 
@@ -92,6 +96,18 @@ static void send_error(uint64_t task, int code, const char *msg)
 static void garbage(void)
 {
     if (write(CH, "garbage", 7) != 7)
+        _exit(0);
+}
+
+/* A frame whose head says `body` bytes, and which has `n`. */
+static void bad_head(uint32_t flags, uint64_t body, size_t n)
+{
+    uint8_t b[1024] = {0};
+    const uint32_t head[2] = {IPC_MAGIC, flags};
+
+    memcpy(b, head, sizeof(head));
+    memcpy(b + 8, &body, sizeof(body));
+    if (write(CH, b, IPC_HEAD_BYTES + n) != (ssize_t)(IPC_HEAD_BYTES + n))
         _exit(0);
 }
 
@@ -300,6 +316,19 @@ static void later(uint64_t task, uint32_t kind, uint32_t n, uint64_t in_ms, int 
 
 /* --------------------------------------------------------------- misbehaviour */
 
+/* A pass: the channel is not read meanwhile. for_ms 0: it never ends, and nothing moves. */
+static void pass(uint64_t for_ms)
+{
+    Ipc__Beat b = IPC__BEAT__INIT;
+
+    for (uint64_t end = now_ms() + for_ms; for_ms == 0 || now_ms() < end;) {
+        FRAME(f, 0, BEAT, beat, &b);
+        send_frame(&f);
+        b.moved += for_ms != 0;
+        usleep(BEAT_MS * 1000);
+    }
+}
+
 static void wrong_kind(uint64_t task, uint32_t kind)
 {
     if (kind == IPC__FRAME__BODY_ECHO)
@@ -324,11 +353,22 @@ static bool misbehave(uint64_t task, uint32_t kind, const char *text)
         raise(SIGBUS);
     } else if (strncmp(text, "exit", 4) == 0) {
         _exit(3);
+    } else if (strncmp(text, "pass=", 5) == 0) {
+        pass((uint64_t)atol(text + 5));
+        return false;
+    } else if (strncmp(text, "stuck", 5) == 0) {
+        pass(0);
     } else if (strncmp(text, "hang", 4) == 0) {
         for (;;)
             pause();
     } else if (strncmp(text, "garbage", 7) == 0) {
         garbage();
+    } else if (strncmp(text, "half-frame", 10) == 0) {
+        bad_head(0, 1000, 500);
+    } else if (strncmp(text, "huge-frame", 10) == 0) {
+        bad_head(0, 1ull << 40, 100);
+    } else if (strncmp(text, "no-memfd", 8) == 0) {
+        bad_head(IPC_F_MEMFD, 1 << 20, 0);
     } else if (strncmp(text, "unknown-frame", 13) == 0) {
         FRAME(f, task, DRAIN, drain, &drain);
         send_frame(&f);
@@ -450,6 +490,7 @@ int main(void)
     ignore_drain = has("ignore-drain");
     r.version = has("bad-version") ? IPC_VERSION + 1 : IPC_VERSION;
     r.pid = (uint32_t)getpid();
+    r.beat_ms = has("beats") ? BEAT_MS : 0;
     layer.name = (char *)"none";
     layer.detail = (char *)"a fake has no sandbox";
     r.sandbox = layers;

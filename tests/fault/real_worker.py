@@ -99,10 +99,6 @@ def a_stopped_worker_is_found_within_five_seconds():
         check(took <= 5 * SLOW, f"found after {took:.1f} s")
         equal(s.metric("inferd_worker_deaths_total", model=TINY_GEMMA, cause="hang"), 1)
         still_well(s, front, want)
-        # idle when it is stopped: the next request finds it, and is answered by the next worker, in silence
-        os.kill(model(s, TINY_GEMMA)["pid"], signal.SIGSTOP)
-        still_well(s, front, want)
-        equal(s.metric("inferd_worker_deaths_total", model=TINY_GEMMA, cause="hang"), 2)
 
 
 @case
@@ -111,7 +107,7 @@ def a_front_that_stood_still_blames_nobody():
         front, want = begin(s)
         t, got = long_stream(s)
         os.kill(front, signal.SIGSTOP)
-        time.sleep(6)
+        time.sleep(5)
         os.kill(front, signal.SIGCONT)
         t.join(60 * SLOW)
         equal(got[-1][1], "[DONE]", f"the stream ended with {got[-1]}")
@@ -253,6 +249,8 @@ def unload_lets_the_batch_finish():
         equal(r.status, 200, r.body.decode()[:200])
         t.join(60 * SLOW)
         equal(got[-1][1], "[DONE]", f"the stream ended with {got[-1]}")
+        for kind in ("weights", "kv", "workspace"):
+            equal(s.metric("inferd_ledger_bytes", kind=kind), 0, f"the ledger's {kind}")
         still_well(s, front, want)
         wait_for(lambda: s.metric("inferd_model_loads_total", model=TINY_GEMMA, result="ok") == 2, "the reload")
 

@@ -52,6 +52,12 @@ def tokens_gpt2(tok, pre):
             g.kv("tokenizer.ggml.add_sep_token", "bool", True)]
 
 
+# the published NomicBERT's words for numbers
+OLDER = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_inner": "intermediate_size",
+         "n_head": "num_attention_heads", "n_positions": "max_position_embeddings",
+         "layer_norm_epsilon": "layer_norm_eps"}
+
+
 def metadata(config, folder, tok_folder, pooling, pre):
     a = ARCH[config["model_type"]][0]
     tok = json.load(open(os.path.join(tok_folder, "tokenizer.json"), encoding="utf-8"))
@@ -66,7 +72,7 @@ def metadata(config, folder, tok_folder, pooling, pre):
         g.kv(a + ".attention.causal", "bool", False),
         g.kv(a + ".pooling_type", "u32", pooling),
     ]
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters") or {"rope_theta": config["rotary_emb_base"]}
     if a == "modern-bert":
         out += [g.kv(a + ".attention.sliding_window", "u32", config["local_attention"]),
                 g.kv(a + ".attention.sliding_window_pattern", "u32", 3),
@@ -90,6 +96,7 @@ def gguf_name(hf, layer, top, prefix):
 
 
 def write(a, config):
+    config = {OLDER.get(k, k): v for k, v in config.items()}
     _, layer, top, prefix = ARCH[config["model_type"]]
     ranks = config["architectures"][0].endswith("ForSequenceClassification")
     pooling = 4 if ranks else {"mean": 1, "cls": 2}[a.pooling or "mean"]

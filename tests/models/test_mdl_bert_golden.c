@@ -1,25 +1,12 @@
 /* BERT (MiniLM geometry) against what transformers and sentence-transformers
  * computed: token states, mean and first-token vectors, ids, cosines.
  * Provenance: tests/golden/README.md */
-#include "mdl_test.h"
+#include "mdl_near.h"
 
-#define TOL test_tol(1e-5, 6e-3, 1e-2)
+#define TOL TOL_ENCODER
 
 static struct be_ctx *be;
 static json_t *cases;
-
-static void compare(const float *got, const json_t *want, double tol, const char *what, size_t item)
-{
-    size_t i, n = json_array_size(want);
-
-    assert_true(n > 0);
-    for (i = 0; i < n; i++) {
-        double w = json_number_value(json_array_get(want, i));
-
-        if (!(fabs(got[i] - w) <= tol))
-            fail_msg("%s of case %zu, value %zu: %.8f, expected %.8f", what, item, i, got[i], w);
-    }
-}
 
 static void embed(struct mdl *m, const char *text, size_t n, float *out)
 {
@@ -45,7 +32,7 @@ static void vectors_agree(struct mdl *m, const char *field)
         const json_t *c = json_array_get(list, i), *text = json_object_get(c, "text");
 
         embed(m, json_string_value(text), json_string_length(text), out);
-        compare(out, json_object_get(c, field), TOL, field, i);
+        near_values(out, json_object_get(c, field), TOL, field, i);
     }
     free(out);
 }
@@ -147,8 +134,8 @@ static void two_poolings_are_joined_first_token_first(void **s)
         const json_t *c = json_array_get(list, i), *text = json_object_get(c, "text");
 
         embed(m, json_string_value(text), json_string_length(text), out);
-        compare(out, json_object_get(c, "cls"), TOL, "cls", i);
-        compare(out + d, json_object_get(c, "mean"), TOL, "mean", i);
+        near_values(out, json_object_get(c, "cls"), TOL, "cls", i);
+        near_values(out + d, json_object_get(c, "mean"), TOL, "mean", i);
     }
     mdl_close(&m);
     tdir_rm(dir);
@@ -156,48 +143,21 @@ static void two_poolings_are_joined_first_token_first(void **s)
 
 /* ------------------------------------------------------- token states */
 
-struct last {
-    struct be_ctx *be;
-    uint32_t layer, d;
-    float *x;
-    size_t n;
-};
-
-static void keep_last(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n)
-{
-    struct last *l = user;
-
-    if (layer != l->layer)
-        return;
-    l->n = (size_t)n * l->d;
-    l->x = realloc(l->x, l->n * sizeof(float));
-    assert_non_null(l->x);
-    need_ok(be_tensor_read(l->be, x, 0, n, l->x, err));
-}
-
 static void hidden_states_agree(void **s)
 {
     struct mdl_opts o = small_opts(BE_F32);
     struct mdl *m = open_model(BERT_DIR, be, &o);
-    struct last l = {
-        .be = be, .layer = mdl_info_get(m)->n_layers - 1, .d = mdl_info_get(m)->d_model};
+    struct last l;
     json_t *list = json_object_get(cases, "cases");
     float out[512];
-    size_t i, k;
+    size_t i;
 
-    m->trace = keep_last;
-    m->trace_user = &l;
+    trace_last(m, be, &l);
     for (i = 0; i < json_array_size(list); i++) {
         const json_t *c = json_array_get(list, i), *text = json_object_get(c, "text");
-        const json_t *h = json_object_get(c, "hidden");
-        double abs_sum = 0;
 
         embed(m, json_string_value(text), json_string_length(text), out);
-        compare(l.x, json_object_get(h, "first"), TOL, "hidden", i);
-        for (k = 0; k < l.n; k++)
-            abs_sum += fabs(l.x[k]);
-        assert_true(fabs(abs_sum - json_number_value(json_object_get(h, "abs_sum"))) <=
-                    TOL * (double)l.n);
+        near_summary(l.x, l.n, json_object_get(c, "hidden"), TOL, "hidden", i);
     }
     free(l.x);
     mdl_close(&m);

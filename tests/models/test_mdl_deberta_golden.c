@@ -2,21 +2,13 @@
  * ranking, places of distances, and the settings of other published checkpoints.
  * Provenance: tests/golden/README.md */
 #include "mdl_deberta_impl.h"
-#include "mdl_test.h"
+#include "mdl_near.h"
 
 #define RERANKER_DIR TEST_GOLDEN "/reranker"
-#define TOL test_tol(1e-5, 6e-3, 1e-2)
+#define TOL TOL_ENCODER
 
 static struct be_ctx *be;
 static json_t *cases;
-
-static void near_enough(double got, const json_t *want, const char *what, size_t item, double tol)
-{
-    double w = json_number_value(want);
-
-    if (!(fabs(got - w) <= tol))
-        fail_msg("%s %zu: %.8f, expected %.8f", what, item, got, w);
-}
 
 /* The pair's ids through the model's own tokenizer, cut to max_length where that is shorter. */
 static float score(struct mdl *m, const json_t *c)
@@ -51,7 +43,7 @@ static void logits_agree(void **state)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *c = json_array_get(list, i);
 
-        near_enough(score(m, c), json_object_get(c, "logit"), "logit", i, TOL);
+        near_number(score(m, c), json_object_get(c, "logit"), TOL, "logit", i);
     }
     mdl_close(&m);
 }
@@ -72,7 +64,7 @@ static void longest_first_is_cut(void **state)
                  (long long)json_integer_value(json_object_get(c, "max_length")));
         tdir_set(dir, "tokenizer_config.json", "model_max_length", text);
         m = open_model(dir, be, &o);
-        near_enough(score(m, c), json_object_get(c, "logit"), "truncated", i, TOL);
+        near_number(score(m, c), json_object_get(c, "logit"), TOL, "truncated", i);
         mdl_close(&m);
     }
     tdir_rm(dir);
@@ -103,54 +95,26 @@ static void ranking_agrees(void **state)
     mdl_close(&m);
 }
 
-struct last {
-    uint32_t layer, d;
-    float x[64 * 64];
-    size_t n;
-};
-
-static void keep_last(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n)
-{
-    struct last *l = user;
-
-    if (layer != l->layer)
-        return;
-    l->n = (size_t)n * l->d;
-    assert_true(l->n <= sizeof(l->x) / sizeof(*l->x));
-    need_ok(be_tensor_read(be, x, 0, n, l->x, err));
-}
-
 static void token_states_agree(void **state)
 {
     struct mdl_opts o = small_opts(BE_F32);
     struct mdl *m = open_model(RERANKER_DIR, be, &o);
-    static struct last l;
+    struct last l;
     const json_t *list = json_object_get(cases, "cases");
     size_t n_seen = 0;
 
-    l.layer = mdl_info_get(m)->n_layers - 1;
-    l.d = mdl_info_get(m)->d_model;
-    m->trace = keep_last;
-    m->trace_user = &l;
+    trace_last(m, be, &l);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *c = json_array_get(list, i), *h = json_object_get(c, "hidden");
-        const json_t *first = json_object_get(h, "first");
-        double sum = 0, abs_sum = 0;
 
         if (!h)
             continue;
         score(m, c);
-        for (size_t k = 0; k < json_array_size(first); k++)
-            near_enough(l.x[k], json_array_get(first, k), "state", i, TOL);
-        for (size_t k = 0; k < l.n; k++) {
-            sum += l.x[k];
-            abs_sum += fabs(l.x[k]);
-        }
-        near_enough(sum, json_object_get(h, "sum"), "sum", i, TOL * (double)l.n);
-        near_enough(abs_sum, json_object_get(h, "abs_sum"), "abs_sum", i, TOL * (double)l.n);
+        near_summary(l.x, l.n, h, TOL, "state", i);
         n_seen++;
     }
     assert_true(n_seen > 0);
+    free(l.x);
     mdl_close(&m);
 }
 
@@ -227,7 +191,7 @@ static void other_settings_agree(void **state)
 
             assert_int_equal(json_array_size(want), dim);
             for (uint32_t i = 0; i < dim; i++)
-                near_enough(out[s * dim + i], json_array_get(want, i), names[v], s, TOL);
+                near_number(out[s * dim + i], json_array_get(want, i), TOL, names[v], s);
         }
         mdl_close(&m);
         json_decref(list);

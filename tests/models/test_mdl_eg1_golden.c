@@ -1,7 +1,7 @@
 /* EmbeddingGemma, first version: ids, token states layer by layer, means and vectors against the
  * reference; the equality contract; sizes, prompts, what is refused.
  * Provenance: tests/golden/README.md */
-#include "mdl_test.h"
+#include "mdl_near.h"
 
 #define EG1_DIR TEST_GOLDEN "/embeddinggemma_v1"
 #define TOL test_tol(3e-4, 2e-2, 2e-2)
@@ -9,19 +9,6 @@
 
 static struct be_ctx *be;
 static json_t *cases;
-
-static void near(const float *got, const json_t *want, double tol, const char *what, size_t item)
-{
-    size_t i;
-
-    assert_true(json_array_size(want) > 0);
-    for (i = 0; i < json_array_size(want); i++) {
-        double w = json_number_value(json_array_get(want, i));
-
-        if (!(fabs(got[i] - w) <= tol))
-            fail_msg("%s of case %zu, value %zu: %.8f, expected %.8f", what, item, i, got[i], w);
-    }
-}
 
 static void text_of(struct mdl *m, const json_t *c, struct mdl_ids *out)
 {
@@ -53,8 +40,8 @@ static void check_layer(void *user, uint32_t layer, const struct be_tensor *x, u
     for (i = 0; i < (size_t)n * DIM; i++)
         sum += (double)v[i] * v[i];
     assert_true(fabs(sqrt(sum) - norm) <= TOL * norm);
-    near(v + (size_t)(n - 1) * DIM, json_object_get(w, "last_pos_first"), 10 * TOL, "layer",
-         l->item);
+    near_values(v + (size_t)(n - 1) * DIM, json_object_get(w, "last_pos_first"), 10 * TOL, "layer",
+                l->item);
     l->seen++;
     free(v);
 }
@@ -81,7 +68,7 @@ static void vectors_agree(void **state)
         assert_memory_equal(ids.ids, want, ids.n * sizeof(*want));
         l = (struct layers){.want = json_object_get(c, "layers"), .item = i};
         need_ok(mdl_encode(m, 1, ids.ids, offsets, out, err));
-        near(out, json_object_get(c, "embedding"), TOL, "embedding", i);
+        near_values(out, json_object_get(c, "embedding"), TOL, "embedding", i);
         assert_int_equal(l.seen, mdl_info_get(m)->n_layers);
         mdl_ids_deinit(&ids);
         free(want);
@@ -113,13 +100,9 @@ static void steps_are_done_one_by_one(void **state)
         m = open_model(dir, be, &o);
         json_array_foreach(json_object_get(cases, "text"), i, c)
         {
-            uint32_t offsets[2] = {0, 0};
-            int32_t *ids = ids_of(json_object_get(c, "ids"), &offsets[1]);
-
-            need_ok(mdl_encode(m, 1, ids, offsets, out, err));
-            near(out, json_object_get(c, k ? "dense_out" : "mean"), 20 * TOL, k ? "dense" : "mean",
-                 i);
-            free(ids);
+            encode_ids(m, json_object_get(c, "ids"), out);
+            near_values(out, json_object_get(c, k ? "dense_out" : "mean"), 20 * TOL,
+                        k ? "dense" : "mean", i);
         }
         mdl_close(&m);
         tdir_rm(dir);
@@ -269,7 +252,7 @@ static void check_gguf(struct mdl *m)
         assert_int_equal(ids.n, offsets[1]);
         assert_memory_equal(ids.ids, want, ids.n * sizeof(*want));
         need_ok(mdl_encode(m, 1, ids.ids, offsets, out, err));
-        near(out, json_object_get(c, "embedding"), TOL, "embedding", i);
+        near_values(out, json_object_get(c, "embedding"), TOL, "embedding", i);
         mdl_ids_deinit(&ids);
         free(want);
     }

@@ -295,6 +295,65 @@ static void a_small_workspace_makes_inputs_shorter(void **state)
     mdl_close(&m);
 }
 
+struct longest {
+    float score;
+};
+
+static enum rc on_longest(void *user, uint32_t s, uint32_t p, uint32_t t, uint32_t f,
+                          const float *x, struct rc_err *err)
+{
+    ((struct longest *)user)->score = x[0];
+    return RC_OK;
+}
+
+static enum rc on_nothing(void *user, uint32_t s, uint32_t p, const float *x, uint32_t n,
+                          struct rc_err *err)
+{
+    return RC_OK;
+}
+
+/* The score of a word of so many rows, behind a prompt of one field. */
+static float score_of_word(struct mdl *m, uint32_t n_rows)
+{
+    static int32_t ids[2304];
+    static const uint32_t marks[2] = {0, 2};
+    const struct mdl_extract_prompt prompt = {.mark = 0, .n_fields = 1, .n_most = 1};
+    const uint32_t words[2] = {4, 4 + n_rows};
+    struct longest got = {NAN};
+    const struct mdl_extract_out out = {&got, NULL, on_nothing, on_longest};
+    const struct mdl_extract_in in = {ids, 2304, marks, 2, &prompt, 1, words, 1};
+
+    /* what comes late in the word is of another kind than what comes first */
+    for (uint32_t i = 0; i < 2304; i++)
+        ids[i] = i < 2052 ? 40 + (int32_t)(i % 3) : 70 + (int32_t)(i % 50);
+    need_ok(mdl_extract(m, 1, &in, &out, err));
+    return got.score;
+}
+
+/* A device hides its rows, and 2048 of them are read back at a time: a longer word is pooled whole,
+ * as on the processor. */
+static void words_of_any_length_are_pooled_whole(void **state)
+{
+    static const char *const dirs[] = {TEST_GOLDEN "/gliner2-lstm", TEST_GOLDEN "/gliner2-moe"};
+    const struct mdl_opts o = {.batch_tokens = 512, .max_seqs = 8, .ctx_tokens = 2304};
+    const struct be_opts cpu = {.backend = "cpu", .n_threads = 2};
+    struct be_ctx *ref = NULL;
+
+    (void)state;
+    need_ok(be_ctx_new(&ref, &cpu, err));
+    for (size_t i = 0; i < 2; i++) {
+        struct mdl *m = open_model(dirs[i], be, &o), *r = open_model(dirs[i], ref, &o);
+        float whole = score_of_word(r, 2300), cut = score_of_word(r, 2048), got;
+
+        mdl_close(&r);
+        got = score_of_word(m, 2300);
+        mdl_close(&m);
+        if (!(fabsf(whole - cut) > 0.02f && fabsf(got - whole) < 0.002f))
+            fail_msg("%s: %g, cut %g; here %g", dirs[i], (double)whole, (double)cut, (double)got);
+    }
+    be_ctx_free(&ref);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +363,7 @@ int main(void)
         cmocka_unit_test(models_are_refused_by_name),
         cmocka_unit_test(a_model_tells_what_it_can),
         cmocka_unit_test(a_small_workspace_makes_inputs_shorter),
+        cmocka_unit_test(words_of_any_length_are_pooled_whole),
     };
     int rc;
 

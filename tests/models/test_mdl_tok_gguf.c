@@ -1,5 +1,5 @@
 /* test_mdl_tok_gguf.c - tokenizers from GGUF metadata: joins by score ("llama")
- * and by merges ("gemma4"), piece types, options, and files that are refused. */
+ * and by merges ("gemma4", "gpt2"), piece types, options, and files that are refused. */
 #include "mdl_file.h"
 #include "mdl_tok.h"
 
@@ -33,11 +33,15 @@ struct opts {
     size_t n_scores, n_types;
     uint32_t type_of_a;
     int no_bytes;
+    const char *pre; /* NULL: key absent */
 };
 
 static const struct opts llama = {"llama", 0, 1, 0, 2, NULL, N, N, 1, 0};
 static const struct opts gemma4 = {
     "gemma4", 0, 1, 0, 2, "a b|b c|ab c|" SP " a|\n \n|< b|o s|os >|<b os>", N, N, 1, 0};
+
+/* pieces <0xXX> mean nothing here */
+static const struct opts gpt2 = {"gpt2", -1, -1, -1, 2, "a b|b c|ab c", N, N, 1, 0, "roberta-bpe"};
 
 static enum rc make(const struct opts *o, struct mdl_tok **t, struct rc_err *err)
 {
@@ -46,9 +50,12 @@ static enum rc make(const struct opts *o, struct mdl_tok **t, struct rc_err *err
     struct out out = {0};
     char s[64];
 
-    n_keys += (o->prefix >= 0) + (o->bos >= 0) + (o->eos >= 0) + (o->merges != NULL) + 1;
+    n_keys += (o->pre != NULL) + (o->prefix >= 0) + (o->bos >= 0) + (o->eos >= 0) +
+              (o->merges != NULL) + 1;
     gguf_head(&out, 3, 0, n_keys);
     kv_str(&out, "tokenizer.ggml.model", o->model);
+    if (o->pre)
+        kv_str(&out, "tokenizer.ggml.pre", o->pre);
     kv_arr(&out, "tokenizer.ggml.tokens", 8, N + n_bytes);
     for (size_t i = 0; i < N; i++)
         put_str(&out, pieces[i].s);
@@ -220,12 +227,59 @@ static void files_that_are_refused(void **state)
     assert_null(t);
 }
 
+/* Bytes join by merges, within the words of GPT-2's expression; framed unless the file says no. */
+static void byte_level_pieces(void **state)
+{
+    const struct mdl_tok_flags framed = {.add_special = true}, bare = {0};
+    struct opts o = gpt2;
+
+    check(&o, "abc", bare, "11");
+    check(&o, "abcab", bare, "11 9");
+    check(&o, "cab", bare, "7 9");
+    check(&o, "ab", framed, "2 9 1");
+    o.pre = "modern-bert";
+    check(&o, "ab", framed, "2 9 1");
+    o.bos = o.eos = 0;
+    check(&o, "ab", framed, "9");
+}
+
+static void byte_level_files_that_are_refused(void **state)
+{
+    static const struct {
+        const char *pre, *merges;
+        enum rc rc;
+        const char *says;
+    } rows[] = {
+        {NULL, "a b", RC_UNSUPPORTED, "'gpt2' split as ''"},
+        {"qwen2", "a b", RC_UNSUPPORTED, "'qwen2'"},
+        {"roberta-bp", "a b", RC_UNSUPPORTED, "'roberta-bp'"},
+        {"roberta-bpe", NULL, RC_FORMAT, "merges is absent"},
+        {"modern-bert", "a b|a c", RC_FORMAT, "merge 1"},
+    };
+    struct mdl_tok *t = NULL;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rc_err err = RC_ERR_INIT;
+        struct opts o = gpt2;
+
+        o.pre = rows[i].pre;
+        o.merges = rows[i].merges;
+        if (make(&o, &t, &err) != rows[i].rc || !strstr(err.msg, rows[i].says))
+            fail_msg("row %zu: %s", i, err.msg);
+        assert_null(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_by_score),          cmocka_unit_test(joins_by_merges),
-        cmocka_unit_test(control_and_user_pieces), cmocka_unit_test(a_space_in_front),
+        cmocka_unit_test(joins_by_score),
+        cmocka_unit_test(joins_by_merges),
+        cmocka_unit_test(control_and_user_pieces),
+        cmocka_unit_test(a_space_in_front),
         cmocka_unit_test(files_that_are_refused),
+        cmocka_unit_test(byte_level_pieces),
+        cmocka_unit_test(byte_level_files_that_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

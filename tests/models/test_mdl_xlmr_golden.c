@@ -1,36 +1,14 @@
 /* XLM-RoBERTa as BGE-M3 against what transformers and FlagEmbedding computed: token states, dense
  * vectors, lexical maps, ColBERT vectors, and the scores of pairs made of them; cross-encoders: ids
  * of pairs and logits. Provenance: tests/golden/README.md */
-#include "mdl_test.h"
+#include "mdl_near.h"
 #include "mdl_xlmr.h"
 
-#define TOL test_tol(1e-5, 6e-3, 1e-2)
+#define TOL TOL_ENCODER
 
 static struct be_ctx *be;
 static json_t *cases;
 static struct mdl *bge;
-
-static void compare(const float *got, const json_t *want, double tol, const char *what, size_t item)
-{
-    size_t i, n = json_array_size(want);
-
-    assert_true(n > 0);
-    for (i = 0; i < n; i++) {
-        double w = json_number_value(json_array_get(want, i));
-
-        if (!(fabs(got[i] - w) <= tol))
-            fail_msg("%s of case %zu, value %zu: %.8f, expected %.8f", what, item, i, got[i], w);
-    }
-}
-
-static double abs_sum(const float *v, size_t n)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += fabs(v[i]);
-    return sum;
-}
 
 /* What one pass gives for the ids of a case. */
 struct got {
@@ -90,15 +68,13 @@ static void check_case(struct mdl *m, const json_t *c, size_t item)
     struct got g;
 
     got_of(m, json_object_get(c, "ids"), &g);
-    compare(g.dense, json_object_get(c, "dense"), TOL, "dense", item);
-    compare(g.weights, json_object_get(c, "token_weights"), TOL, "token_weights", item);
+    near_values(g.dense, json_object_get(c, "dense"), TOL, "dense", item);
+    near_values(g.weights, json_object_get(c, "token_weights"), TOL, "token_weights", item);
     check_map(&g, json_object_get(c, "sparse"), item);
     n = mdl_vector_rows(g.n, &first);
     assert_int_equal(n, json_integer_value(json_array_get(json_object_get(sum, "shape"), 0)));
     assert_int_equal(g.dim, json_integer_value(json_array_get(json_object_get(sum, "shape"), 1)));
-    compare(g.vectors + (size_t)first * g.dim, json_object_get(sum, "first"), TOL, "colbert", item);
-    assert_true(fabs(abs_sum(g.vectors + (size_t)first * g.dim, (size_t)n * g.dim) -
-                     json_number_value(json_object_get(sum, "abs_sum"))) <= TOL * n * g.dim);
+    near_summary(g.vectors + (size_t)first * g.dim, (size_t)n * g.dim, sum, TOL, "colbert", item);
     got_free(&g);
 }
 
@@ -215,40 +191,19 @@ static void scores_of_pairs_agree(void **s)
 
 /* ------------------------------------------------------------- token states */
 
-struct last {
-    uint32_t layer, d;
-    float *x;
-    size_t n;
-};
-
-static void keep_last(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n)
-{
-    struct last *l = user;
-
-    if (layer != l->layer)
-        return;
-    l->n = (size_t)n * l->d;
-    l->x = realloc(l->x, l->n * sizeof(float));
-    assert_non_null(l->x);
-    need_ok(be_tensor_read(be, x, 0, n, l->x, err));
-}
-
 static void hidden_states_agree(void **s)
 {
-    struct last l = {.layer = mdl_info_get(bge)->n_layers - 1, .d = mdl_info_get(bge)->d_model};
+    struct last l;
     json_t *list = json_object_get(cases, "cases");
     size_t i;
 
-    bge->trace = keep_last;
-    bge->trace_user = &l;
+    trace_last(bge, be, &l);
     for (i = 0; i < json_array_size(list); i++) {
-        const json_t *c = json_array_get(list, i), *h = json_object_get(c, "hidden");
+        const json_t *c = json_array_get(list, i);
         struct got g;
 
         got_of(bge, json_object_get(c, "ids"), &g);
-        compare(l.x, json_object_get(h, "first"), TOL, "hidden", i);
-        assert_true(fabs(abs_sum(l.x, l.n) - json_number_value(json_object_get(h, "abs_sum"))) <=
-                    TOL * (double)l.n);
+        near_summary(l.x, l.n, json_object_get(c, "hidden"), TOL, "hidden", i);
         got_free(&g);
     }
     bge->trace = NULL;

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "ipc.h"
@@ -162,6 +163,71 @@ static void a_dead_peer_is_closed_after_its_last_words(void **s)
     protobuf_c_message_free_unpacked(&in->base, NULL);
     frame_in(f->fd[0], RC_CLOSED);
     assert_int_equal(ipc_send(f->fd[0], &out.base, NULL, 0, NULL), RC_CLOSED);
+}
+
+/* This process may hold `more` descriptors beyond those it has; returns what it might before. */
+static rlim_t fds_left(unsigned more)
+{
+    int next = dup(0);
+    struct rlimit r;
+    rlim_t old;
+
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    old = r.rlim_cur;
+    r.rlim_cur = (rlim_t)next + more;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+    return old;
+}
+
+static void fds_again(rlim_t old)
+{
+    struct rlimit r;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    r.rlim_cur = old;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+}
+
+static void without_room_for_descriptors_frames_come_without_or_are_lost(void **s)
+{
+    struct fix *f = *s;
+    size_t n = IPC_INLINE_MAX + 10, n_got = 9;
+    int got[IPC_FDS_MAX], pair[2] = {f->fd[0], f->fd[1]};
+    uint8_t *data = calloc(1, n);
+    struct rc_err e = RC_ERR_INIT;
+    ProtobufCMessage *m = NULL;
+    Ipc__Frame big, small;
+    Ipc__Echo a, b;
+    rlim_t old;
+
+    echo_frame(&big, &a, 1, data, n);
+    echo_frame(&small, &b, 2, (uint8_t *)"hi", 2);
+    old = fds_left(0);
+    assert_int_equal(ipc_send(f->fd[0], &big.base, NULL, 0, &e), RC_NOMEM); /* no memfd */
+    fds_again(old);
+    for (unsigned room = 0; room < 2; room++) { /* for none, for one of two */
+        assert_int_equal(ipc_send(f->fd[0], &small.base, pair, 2, NULL), RC_OK);
+        old = fds_left(room);
+        assert_int_equal(ipc_recv(f->fd[1], &ipc__frame__descriptor, &m, got, &n_got, NULL), RC_OK);
+        assert_int_equal(n_got, 0);
+        assert_int_equal(((Ipc__Frame *)m)->task, 2);
+        protobuf_c_message_free_unpacked(m, NULL);
+        fds_again(old);
+    }
+    assert_int_equal(ipc_send(f->fd[0], &big.base, NULL, 0, &e), RC_OK);
+    old = fds_left(0);
+    assert_int_equal(ipc_recv(f->fd[1], &ipc__frame__descriptor, &m, NULL, NULL, &e), RC_NOMEM);
+    fds_again(old);
+    /* nothing was left open, and the channel goes on */
+    assert_int_equal(ipc_send(f->fd[0], &big.base, pair, 2, NULL), RC_OK);
+    assert_int_equal(ipc_recv(f->fd[1], &ipc__frame__descriptor, &m, got, &n_got, NULL), RC_OK);
+    assert_int_equal(n_got, 2);
+    protobuf_c_message_free_unpacked(m, NULL);
+    close(got[0]);
+    close(got[1]);
+    free(data);
 }
 
 static void descriptors_travel_and_are_close_on_exec(void **s)
@@ -439,6 +505,7 @@ int main(void)
         T(a_full_channel_says_again_and_loses_nothing),
         T(a_dead_peer_is_closed_after_its_last_words),
         T(descriptors_travel_and_are_close_on_exec),
+        T(without_room_for_descriptors_frames_come_without_or_are_lost),
         T(lies_about_the_frame_are_refused),
         T(unpacking_cannot_be_made_to_eat_memory),
         T(too_large_bodies_are_refused_before_memory_is_taken),

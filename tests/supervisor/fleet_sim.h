@@ -28,6 +28,8 @@
 #define SIM_LOAD_MS 60000u
 #define SIM_KV (1ull << 20)
 #define SIM_WORK (16ull << 20)
+#define SIM_BESIDE (64ull << 20)         /* of the host, before a load on a device is measured, */
+#define SIM_BESIDE_MEASURED (1ull << 20) /* and after */
 
 /* -------------------------------------------------------------------- failing */
 
@@ -102,7 +104,8 @@ struct sim_proc {
     uint32_t pid;
     int fd, err_fd;
     uint8_t version;
-    uint64_t claim; /* bytes the ledger must hold for it */
+    uint64_t claim;  /* bytes the ledger must hold for it, where the models are; */
+    uint64_t beside; /* and of the host, when that is a device */
     struct sim_task task[SIM_TASKS];
     int n_tasks;
 };
@@ -121,7 +124,8 @@ static struct sim_model sim_model[SIM_MODELS];
 static struct sim_proc sim_proc[SIM_PROCS];
 static struct sim_req sim_req[SIM_REQS];
 static uint32_t sim_gen[SIM_IDX]; /* last generation of each index */
-static uint64_t sim_limit, sim_ctl_req, sim_n_ended, sim_n_spawned, sim_n_evicted;
+static bool sim_device;           /* models lie on a device */
+static uint64_t sim_limit, sim_limit_beside, sim_ctl_req, sim_n_ended, sim_n_spawned, sim_n_evicted;
 static uint32_t sim_pid;
 static int sim_ctl = -1;
 static bool sim_list_wanted;
@@ -133,6 +137,16 @@ static inline uint64_t sim_sum(void)
     for (int i = 0; i < SIM_PROCS; i++)
         if (sim_proc[i].used)
             sum += sim_proc[i].claim;
+    return sum;
+}
+
+static inline uint64_t sim_sum_beside(void)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < SIM_PROCS; i++)
+        if (sim_proc[i].used)
+            sum += sim_proc[i].beside;
     return sum;
 }
 
@@ -182,6 +196,11 @@ static inline void sim_list(void)
     sim_ctl_send(&c, NULL, 0);
 }
 
+static inline bool sim_is_measured(const struct sim_model *b)
+{
+    return b->known && b->known_version == b->listed_version && b->measured;
+}
+
 /* What the fleet should reserve for a load, from what it was told so far. */
 static inline uint64_t sim_estimate(const struct sim_model *b)
 {
@@ -208,6 +227,8 @@ static inline void sim_on_spawn(const Ipc__CtlSpawn *s)
         .used = true, .probe = s->probe, .model = m, .ctl_req = s->req, .born_ms = sim_ms};
     p->fd = p->err_fd = -1;
     p->claim = s->probe ? 0 : sim_estimate(&sim_model[m]);
+    if (sim_device && !s->probe)
+        p->beside = sim_is_measured(&sim_model[m]) ? SIM_BESIDE_MEASURED : SIM_BESIDE;
     sim_n_spawned += !s->probe;
     /* one worker at a time for each model, but for one that was given up */
     for (int k = 0; k < SIM_PROCS; k++)
@@ -434,6 +455,10 @@ static inline void sim_say_loaded(struct sim_proc *p)
     l.probe_only = p->probe;
     f.loaded = &l;
     p->loaded = true;
+    if (sim_device && !p->probe) {
+        l.device_bytes = measured;
+        l.host_bytes = SIM_BESIDE_MEASURED; /* less than was reserved: it always fits */
+    }
     if (!p->killed && (p->probe || sim_sum() - p->claim + measured <= sim_limit)) {
         b->known = true;
         b->measured = !p->probe;
@@ -441,6 +466,8 @@ static inline void sim_say_loaded(struct sim_proc *p)
         b->known_weights = b->weights;
         if (!p->probe)
             p->claim = measured;
+        if (!p->probe && sim_device)
+            p->beside = SIM_BESIDE_MEASURED;
     }
     sim_send(p, 0, &f, IPC__FRAME__BODY_LOADED);
 }

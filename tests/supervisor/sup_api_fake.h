@@ -25,6 +25,7 @@
 #include "sup_http.h"
 #include "sup_metrics.h"
 #include "sup_quota.h"
+#include "sup_spans.h"
 
 #define FAKE_CHECK(x)                                               \
     do {                                                            \
@@ -55,6 +56,7 @@ struct sup_req {
     bool streaming, full, cut_on_write, done;
     unsigned writes;
     struct sup_grant *grant; /* NULL: T.grant */
+    struct sup_facts facts;
 };
 
 struct sup_ticket {
@@ -133,6 +135,11 @@ uint64_t sup_req_start_us(const struct sup_req *r)
 {
     FAKE_CHECK(!r->done);
     return 5000000;
+}
+struct sup_facts *sup_req_facts(struct sup_req *r)
+{
+    FAKE_CHECK(!r->done);
+    return &r->facts;
 }
 void sup_req_on_abort(struct sup_req *r, void (*fn)(void *), void *user)
 {
@@ -237,6 +244,15 @@ void sup_ticket_pause(struct sup_ticket *t, bool paused)
     FAKE_CHECK(!t->dead);
     t->paused = paused;
 }
+void sup_fleet_each_worker(struct sup_fleet *f,
+                           void (*fn)(void *, const struct sup_worker_view *), void *user)
+{
+    static const struct sup_layer_view layers[] = {{"seccomp", "a filter", true},
+                                                   {"landlock", "no \"such\" thing", false}};
+
+    for (unsigned i = 0; i < f->n_models; i++)
+        fn(user, &(struct sup_worker_view){f->models[i].id, 7, layers, 2});
+}
 void sup_fleet_each(struct sup_fleet *f, void (*fn)(void *, const struct sup_model_view *),
                     void *user)
 {
@@ -263,6 +279,11 @@ static inline void fake_rescan_end(struct sup_fleet *f)
     }
     done(f->rescan_user);
 }
+void sup_fleet_stale(struct sup_fleet *f)
+{
+    (void)f;
+}
+
 void sup_fleet_rescan(struct sup_fleet *f, void (*done)(void *), void *user)
 {
     f->n_rescans++;
@@ -329,6 +350,9 @@ static inline void fake_setup(void)
     T.front.metrics = sup_metrics_new();
     T.front.quota = sup_quota_new(SUP_TENANTS_MAX);
     FAKE_CHECK(sup_grant_anonymous(&T.grant, NULL) == RC_OK);
+    T.conf.sandbox = (char *)"strict";
+    T.conf.require_auth = (char *)"auto";
+    T.conf.vault_dir = (char *)"";
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;

@@ -1,34 +1,7 @@
 /* test_sup_api_call.c - what every model endpoint shares. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#include "sup_api_test.h"
 
 #define OK_BODY "{\"model\":\"gemma\",\"prompt\":\"a\"}"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void leave(void)
 {

@@ -1,34 +1,7 @@
 /* test_sup_api_chunk.c - chunks: built in and of a worker, refusals in words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#include "sup_api_test.h"
 
 #define PATH "/ai/v1/chunk"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void post(const char *body)
 {

@@ -1,41 +1,11 @@
 /* test_sup_api_decisions.c - decisions: request to frame, refusals in words, frame to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "ipc.h"
-#include "sup_api_fake.h"
+#include "sup_api_test.h"
 
 #define PATH "/ai/v1/decisions"
 #define Q(rest) "{\"name\":\"r\",\"instructions\":\"I\"," rest "}"
 #define AB "\"choices\":[{\"value\":\"a\"},{\"value\":\"b\",\"description\":\"d\"}]"
 #define CHOICE Q("\"type\":\"choice\"," AB)
 #define MULTI(rest) Q("\"type\":\"multi_choice\"," AB rest)
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void post(const char *rest)
 {
@@ -54,11 +24,6 @@ static const Ipc__Decide *asked(const char *rest)
     if (T.fleet.n_tickets != n + 1)
         fail_msg("%s: %s", rest, fake_answer());
     return fake_ticket(n)->frame->decide;
-}
-
-static bool is(ProtobufCBinaryData b, const char *s)
-{
-    return b.len == strlen(s) && memcmp(b.data, s, b.len) == 0;
 }
 
 static void test_a_request_becomes_a_frame(void **state)

@@ -1,33 +1,5 @@
 /* test_sup_api_embed.c - embeddings: request to frame, vectors to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "ipc.h"
-#include "sup_api_fake.h"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
+#include "sup_api_test.h"
 
 static void embed(const char *path, const char *rest)
 {

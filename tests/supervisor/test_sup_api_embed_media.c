@@ -1,39 +1,12 @@
 /* test_sup_api_embed_media.c - groups, pictures and sound: what is taken, what is refused
  * with which words, what the worker gets and what of its answer is believed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#define TEST_MODELS 3
+#include "sup_api_test.h"
 #include "sup_media.h"
 
 #define ID_A "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ID_B "1123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define PNG "data:image/png;base64,iVBORw=="
-
-static int setup(void **state)
-{
-    fake_setup();
-    T.fleet.n_models = 3;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void embed(const char *rest)
 {

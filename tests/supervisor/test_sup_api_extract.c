@@ -1,37 +1,10 @@
 /* test_sup_api_extract.c - extraction: schema to frame, refusals in words, findings to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#define TEST_MODELS 6
+#include "sup_api_test.h"
 
 #define PATH "/ai/v1/extract"
 #define ONE "\"inputs\":[{\"content\":\"Ada works at Acme\"}]"
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static int setup(void **state)
-{
-    fake_setup();
-    T.fleet.n_models = 6;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void post(const char *rest)
 {
@@ -48,13 +21,8 @@ static const Ipc__Extract *asked(const char *rest)
 
     post(rest);
     if (T.fleet.n_tickets <= n)
-        fail_msg("%s: %s", rest, fake_answer());
+        fail_msg("%s: %.300s", fake_answer(), rest);
     return fake_ticket(n)->frame->extract;
-}
-
-static bool is(ProtobufCBinaryData b, const char *s)
-{
-    return b.len == strlen(s) && memcmp(b.data, s, b.len) == 0;
 }
 
 /* --------------------------------------------------------------------- schema */
@@ -178,6 +146,45 @@ static void test_a_thousand_labels(void **state)
 }
 
 #define SCHEMA(s) ONE ",\"schema\":{" s "}"
+
+/* What a worker would refuse is refused before it has to look. */
+static void test_bounds_are_the_worker_s(void **state)
+{
+    static char rest[60000], name[IPC_EXTRACT_NAME_BYTES + 2];
+    size_t n = 0;
+
+    T.conf.max_embed_inputs = 65536;
+    memset(name, 'x', IPC_EXTRACT_NAME_BYTES);
+    snprintf(rest, sizeof(rest), SCHEMA("\"entities\":[\"%s\"]"), name);
+    asked(rest);
+    fake_fail(T.fleet.n_tickets - 1, RC_BUSY, "enough", 0);
+    name[IPC_EXTRACT_NAME_BYTES] = 'x';
+    snprintf(rest, sizeof(rest), SCHEMA("\"entities\":[\"%s\"]"), name);
+    post(rest);
+    assert_has("a label of 1 to 512 bytes");
+    for (unsigned most = IPC_EXTRACT_SCHEMAS; most <= IPC_EXTRACT_SCHEMAS + 1; most++) {
+        n = (size_t)snprintf(rest, sizeof(rest), "\"schema_version\":2,\"inputs\":[");
+        for (unsigned i = 0; i < most; i++)
+            n += (size_t)snprintf(rest + n, sizeof(rest) - n,
+                                  "%s{\"content\":\"a\",\"schema\":{\"entities\":[\"l%u\"]}}",
+                                  i ? "," : "", i);
+        snprintf(rest + n, sizeof(rest) - n, "]");
+        if (most > IPC_EXTRACT_SCHEMAS) {
+            post(rest);
+            assert_has("CONTENT_TOO_LARGE");
+            assert_has("'inputs[64].schema': more than 64 schemas");
+        } else {
+            asked(rest);
+            fake_fail(T.fleet.n_tickets - 1, RC_BUSY, "enough", 0);
+        }
+    }
+    n = (size_t)snprintf(rest, sizeof(rest), "\"schema\":{\"entities\":[\"l\"]},\"inputs\":[");
+    for (unsigned i = 0; i <= IPC_EXTRACT_INPUTS; i++)
+        n += (size_t)snprintf(rest + n, sizeof(rest) - n, "%s{\"content\":\"a\"}", i ? "," : "");
+    snprintf(rest + n, sizeof(rest) - n, "]");
+    post(rest);
+    assert_has("got 1025 inputs, expected at most 1024");
+}
 
 static void test_refusals_say_what_was_expected(void **state)
 {
@@ -445,6 +452,13 @@ static void test_classes_and_structures(void **state)
     assert_has("{\"who\":{\"value\":\"Ada\",\"score\":0.5,\"start\":0,\"end\":3},\"tags\":[{"
                "\"value\":\"a\","
                "\"score\":0.25,\"start\":4,\"end\":5},{\"value\":\"b\",\"score\":0.75}]");
+    spans[2].again = true; /* a text is told once, and every place of it */
+    asked(rest);
+    play(2, &items, 1, NULL, 0);
+    assert_has("\"tags\":[{\"value\":\"a\"}],\"none\"");
+    asked(with);
+    play(3, &items, 1, NULL, 0);
+    assert_has("\"end\":5},{\"value\":\"b\",\"score\":0.75}]");
 }
 
 static void test_inputs_of_several_tasks_come_in_order(void **state)
@@ -529,7 +543,21 @@ static void test_older_words(void **state)
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\",7],\"labels\":[\"a\"]"));
     assert_has("\"input_index\":1,\"stage\":\"parse\"");
     assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"]"));
-    assert_has("nothing to find");
+    assert_has("field 'labels': nothing to find");
+    /* in the words of the request */
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"labels\":[\"a\",7]"));
+    assert_has("\"field 'labels[1]': got 7");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"labels\":{\"a\":1}"));
+    assert_has("\"field 'labels': got an object");
+    assert_null(older("/ai/v1/recognize", "\"texts\":[\"a\"],\"relation_labels\":[\"\"]"));
+    assert_has("\"field 'relation_labels[0]': got");
+    assert_null(older("/ai/v1/recognize",
+                      "\"texts\":[\"a\"],\"labels\":[\"p\"],\"relation_labels\":[\"q::r\"]"));
+    assert_has("is no label of 'labels'");
+    assert_null(older("/ai/v1/classify", "\"texts\":[\"a\"],\"labels\":[]"));
+    assert_has("\"field 'labels': got an empty array");
+    assert_null(older("/ai/v1/classify", "\"texts\":[\"a\"],\"labels\":[\"x\",\"x\"]"));
+    assert_has("\"field 'labels[1]': \\\"x\\\" stands there twice");
 }
 
 static void test_an_answer_of_another_shape_is_an_error(void **state)
@@ -579,6 +607,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_version_2_has_rules_of_inputs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_thousand_labels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bounds_are_the_worker_s, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals_say_what_was_expected, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ends_of_relations_are_entities, setup, teardown),
         cmocka_unit_test_setup_teardown(test_relations_without_entities_make_them, setup, teardown),

@@ -1,35 +1,8 @@
 /* test_sup_api_gen.c - chat and completions: request to frame, frames to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#include "sup_api_test.h"
 
 #define HI "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 #define ID "chatcmpl-"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void assert_refused(const char *body, unsigned status, const char *code, const char *part)
 {

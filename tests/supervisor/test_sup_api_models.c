@@ -1,32 +1,5 @@
 /* test_sup_api_models.c - lists, load and unload, probes, tokenize, detokenize, echo. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
-
-static int setup(void **state)
-{
-    fake_setup();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
+#include "sup_api_test.h"
 
 static void get(const char *path)
 {
@@ -371,6 +344,104 @@ static void test_what_an_embedder_takes(void **state)
     assert_null(strstr(fake_answer(), "model_identity"));
 }
 
+/* ------------------------------------------------------- who may see and use what */
+
+static struct sup_grant *narrow(const char *model)
+{
+    Ipc__Grant from = IPC__GRANT__INIT;
+    char *models[] = {(char *)model};
+    struct sup_grant *g = NULL;
+
+    from.tenant = "acme";
+    from.weight = 1;
+    from.models = models;
+    from.n_models = 1;
+    assert_int_equal(sup_grant_new(&g, &from, NULL), RC_OK);
+    return g;
+}
+
+static void test_models_outside_a_grant(void **state)
+{
+    static const struct {
+        const char *method, *path, *body;
+        unsigned status;
+    } rows[] = {
+        {"GET", "/v1/models/gemma", "", 403},
+        {"GET", "/v1/models/org/minilm", "", 200},
+        {"POST", "/v1/completions", "{\"model\":\"gemma\",\"prompt\":\"a\"}", 403},
+        {"POST", "/ai/v1/models/load", "{\"model\":\"gemma\"}", 403},
+        {"POST", "/ai/v1/tokenize", "{\"model\":\"gemma\",\"text\":\"a\"}", 403},
+    };
+    struct sup_grant *g = narrow("org/*");
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fake_req_reset();
+        T.req.grant = g;
+        fake_send_bytes(rows[i].method, rows[i].path, rows[i].body, strlen(rows[i].body));
+        if (T.req.status != rows[i].status)
+            fail_msg("%s: %u %s", rows[i].path, T.req.status, fake_answer());
+        if (rows[i].status == 403)
+            assert_has("FORBIDDEN");
+    }
+    assert_int_equal(T.fleet.n_loads, 0);
+    fake_req_reset();
+    T.req.grant = g;
+    fake_send_bytes("GET", "/v1/models", "", 0);
+    assert_json();
+    assert_null(strstr(fake_answer(), "gemma"));
+    assert_has("org/minilm");
+    sup_grant_unref(&g);
+}
+
+static void test_security(void **state)
+{
+    struct sup_grant *g = narrow("org/*");
+
+    get("/ai/v1/security");
+    assert_int_equal(T.req.status, 200);
+    assert_json();
+    assert_has("\"processes\":[{\"role\":\"front\",\"layers\":[{\"name\":\"not_dumpable\",");
+    assert_has(
+        "{\"role\":\"worker\",\"model\":\"gemma\",\"pid\":7,\"layers\":[{\"name\":\"seccomp\","
+        "\"holds\":true,\"detail\":\"a filter\"},{\"name\":\"landlock\",\"holds\":false,"
+        "\"detail\":\"no \\\"such\\\" thing\"}]}");
+    assert_null(strstr(fake_answer(), "vault")); /* there is none */
+    fake_req_reset();
+    T.req.grant = g;
+    fake_send_bytes("GET", "/ai/v1/security", "", 0);
+    assert_json();
+    assert_null(strstr(fake_answer(), "gemma"));
+    sup_grant_unref(&g);
+}
+
+static void test_refusals_in_each_shape(void **state)
+{
+    static const struct {
+        const char *path;
+        enum sup_auth_is why;
+        unsigned status;
+        const char *has;
+    } rows[] = {
+        {"/v1/models", SUP_AUTH_NO_KEY, 401,
+         "{\"error\":{\"message\":\"this server asks for an API key"},
+        {"/v1/models", SUP_AUTH_BAD_KEY, 401, "\"type\":\"authentication_error\""},
+        {"/ai/v1/models", SUP_AUTH_EXPIRED, 401, "{\"error\":\"UNAUTHENTICATED\",\"message\":"},
+        {"/ai/v1/embed", SUP_AUTH_SCOPE, 403, "{\"error\":\"FORBIDDEN\",\"message\":"},
+        {"/v1/embeddings", SUP_AUTH_SCOPE, 403, "\"type\":\"permission_error\""},
+        {"/rerank", SUP_AUTH_NO_KEY, 401, "\"error_type\":"},
+        {"/ai/v1/embed", SUP_AUTH_BUSY, 503, "\"retryable\":true"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fake_req_reset();
+        T.req.method = "GET";
+        T.req.path = rows[i].path;
+        sup_api_refuse(&T.req, &T.front, rows[i].why);
+        assert_int_equal(T.req.status, rows[i].status);
+        assert_has(rows[i].has);
+    }
+}
+
 int main(void)
 {
 #define T_(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -393,6 +464,9 @@ int main(void)
         T_(test_token_refusals),
         T_(test_echo),
         T_(test_what_an_embedder_takes),
+        T_(test_models_outside_a_grant),
+        T_(test_security),
+        T_(test_refusals_in_each_shape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,38 +1,11 @@
 /* test_sup_api_rerank.c - reranking in four shapes: request to frame, scores to answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sup_api_fake.h"
+#define TEST_MODELS 5
+#include "sup_api_test.h"
 #include "sup_items.h"
 
 #define OURS "/ai/v1/rerank"
 #define MULTI "/ai/v1/rerank_multimodal"
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static int setup(void **state)
-{
-    fake_setup();
-    T.fleet.n_models = 5;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fake_teardown();
-    return 0;
-}
-
-static void assert_has(const char *part)
-{
-    if (!strstr(fake_answer(), part)) {
-        print_error("answer: %s\nlacks:  %s\n", fake_answer(), part);
-        fail();
-    }
-}
 
 static void post(const char *path, const char *rest)
 {
@@ -51,11 +24,6 @@ static const Ipc__Rerank *asked(const char *path, const char *rest)
     if (T.fleet.n_tickets != n + 1)
         fail_msg("%s: %s", rest, fake_answer());
     return fake_ticket(n)->frame->rerank;
-}
-
-static bool is(ProtobufCBinaryData b, const char *s)
-{
-    return b.len == strlen(s) && memcmp(b.data, s, b.len) == 0;
 }
 
 static float scores[] = {0.25f, 0.75f, 0.5f}, logits[] = {-1, 1, 0};

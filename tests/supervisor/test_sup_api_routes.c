@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "sup_api_fake.h"
+#include "sup_http_gate.h"
 
 static char *doc;
 
@@ -149,6 +150,11 @@ static void test_every_code_is_documented(void **state)
         snprintf(line, sizeof(line), "        - %s\n", sup_code_word((enum sup_code)c));
         if (!strstr(doc, line))
             fail_msg("code %s is not in docs/openapi.yaml", sup_code_word((enum sup_code)c));
+    }
+    for (int f = SUP_F_NONE + 1; f < SUP_FAULT_COUNT; f++) {
+        snprintf(line, sizeof(line), "        - %s\n", sup_fault_rows[f].code);
+        if (!strstr(doc, line))
+            fail_msg("code %s is not in docs/openapi.yaml", sup_fault_rows[f].code);
     }
 }
 

@@ -267,6 +267,18 @@ static void refusals_name_source_key_value_and_expectation(void **state)
          {"'0.0.0.0'", "other machines", "--allow-insecure-public-bind"},
          "host"},
         {"public v6 address", 0, 0, {"--host=::"}, {"--allow-insecure-public-bind"}, "host"},
+        {"public address, keys optional",
+         0,
+         "INFERD_VAULT_DIR=/v",
+         {"--host=0.0.0.0", "--require-auth=off"},
+         {"no API key is asked for"},
+         "host"},
+        {"keys asked for, none known",
+         0,
+         0,
+         {"--require-auth=on"},
+         {"vault_dir is empty", "inferd keys create"},
+         "require_auth"},
         {"host name", 0, 0, {"--host=example.org"}, {"'example.org'", "IPv4 or IPv6"}, "host"},
         {"empty host", 0, 0, {"--host="}, {"host"}, "host"},
         {"empty models dir",
@@ -392,8 +404,12 @@ static void a_public_address_can_be_asked_for(void **state)
     struct sup_conf c;
     struct rc_err err = RC_ERR_INIT;
     char *flags[] = {"--host", "0.0.0.0", "--allow-insecure-public-bind", NULL};
+    char *with_keys[] = {"--host", "0.0.0.0", "--vault-dir=/v", NULL};
 
     assert_int_equal(load(&c, NULL, NULL, flags, NULL, &err), RC_OK);
+    sup_conf_deinit(&c);
+    assert_int_equal(load(&c, NULL, NULL, with_keys, NULL, &err), RC_OK);
+    assert_true(sup_conf_auth_required(&c));
     sup_conf_deinit(&c);
 }
 

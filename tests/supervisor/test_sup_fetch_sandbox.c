@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <curl/curl.h>
 #include <cmocka.h>
 
 #include "sup_fetch_sandbox.h"
@@ -55,8 +56,10 @@ static int tear_down(void **state)
     return system(cmd);
 }
 
+enum who { OFFLINE, ONLINE, KEEPER };
+
 /* Runs fn in a sandboxed child: its status, or minus the signal. */
-static int child(int (*fn)(void), bool network)
+static int child(int (*fn)(void), enum who who)
 {
     pid_t pid = fork();
     int status;
@@ -66,7 +69,9 @@ static int child(int (*fn)(void), bool network)
         struct rc_err err = RC_ERR_INIT;
         char missing[128];
 
-        if (sup_fetch_sandbox("strict", dir_fd, NULL, network, missing, &err) != RC_OK) {
+        if ((who == KEEPER ? sup_fetch_sandbox_keeper("strict", dir_fd, missing, &err)
+                           : sup_fetch_sandbox("strict", dir_fd, NULL, who == ONLINE, missing,
+                                               &err)) != RC_OK) {
             fprintf(stderr, "%s\n", err.msg);
             _exit(99);
         }
@@ -165,25 +170,84 @@ static int looks_names_up_in_a_thread(void)
     return getaddrinfo("localhost", NULL, NULL, &a) == 0 ? 0 : 2;
 }
 
+/* As pulls do: curl resolves in a thread, and says so when it cannot start one. */
+static int curl_looks_names_up(void)
+{
+    CURL *e = curl_easy_init();
+    CURLM *m = curl_multi_init();
+    char why[CURL_ERROR_SIZE] = "";
+    int running = 1, left;
+    CURLcode code = CURLE_OK;
+    CURLMsg *msg;
+
+    curl_easy_setopt(e, CURLOPT_URL, "https://nobody.invalid/");
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(e, CURLOPT_TIMEOUT, 20L);
+    curl_multi_add_handle(m, e);
+    while (running && curl_multi_perform(m, &running) == CURLM_OK) {
+        while ((msg = curl_multi_info_read(m, &left)))
+            code = msg->data.result;
+        if (running)
+            (void)curl_multi_poll(m, NULL, 0, 100, NULL);
+    }
+    if (code == CURLE_COULDNT_RESOLVE_HOST && strstr(why, "thread") == NULL)
+        return 0;
+    fprintf(stderr, "curl: %d %s\n", (int)code, why);
+    return 1;
+}
+
+static int renames_between_folders(void)
+{
+    return mkdirat(dir_fd, "to", 0755) == 0 && renameat(dir_fd, "sub/x", dir_fd, "to/x") == 0 &&
+                   unlinkat(dir_fd, "sub", AT_REMOVEDIR) == 0
+               ? 0
+               : 1;
+}
+
+/* A child of the keeper narrows itself further and still looks names up. */
+static int starts_a_child(void)
+{
+    pid_t pid = fork();
+    int status = 0;
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+
+        if (null < 0 || sup_fetch_sandbox("strict", dir_fd, NULL, true, NULL, NULL) != RC_OK)
+            _exit(1);
+        _exit(looks_names_up_in_a_thread() == 0 && writes_elsewhere() == 0 ? 0 : 2);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
+                                                                           : 9;
+}
+
 static void rows(void **state)
 {
     static const struct {
         const char *says;
         int (*fn)(void);
-        bool network, enforced_under_sanitizers;
+        enum who who;
+        bool enforced_under_sanitizers;
         int want;
     } t[] = {
-        {"writes in its folder", writes_in_its_folder, true, true, 0},
-        {"writes nowhere else", writes_elsewhere, true, true, 0},
-        {"reads nothing else", reads_elsewhere, true, true, 0},
-        {"makes no links", makes_a_link, true, true, 0},
-        {"starts no program", starts_a_program, true, true, -SIGSYS},
-        {"makes no process", forks, true, false, 0},
-        {"listens nowhere", listens, true, true, -SIGSYS},
-        {"has no other sockets", other_sockets, true, false, 0},
-        {"connects", tcp, true, true, 0},
-        {"does not connect without network", no_tcp, false, false, 0},
-        {"looks names up", looks_names_up_in_a_thread, true, true, 0},
+        {"writes in its folder", writes_in_its_folder, ONLINE, true, 0},
+        {"writes nowhere else", writes_elsewhere, ONLINE, true, 0},
+        {"reads nothing else", reads_elsewhere, ONLINE, true, 0},
+        {"makes no links", makes_a_link, ONLINE, true, 0},
+        {"starts no program", starts_a_program, ONLINE, true, -SIGSYS},
+        {"makes no process", forks, ONLINE, false, 0},
+        {"listens nowhere", listens, ONLINE, true, -SIGSYS},
+        {"has no other sockets", other_sockets, ONLINE, false, 0},
+        {"connects", tcp, ONLINE, true, 0},
+        {"does not connect without network", no_tcp, OFFLINE, false, 0},
+        {"keeper: writes nowhere else", writes_elsewhere, KEEPER, true, 0},
+        {"keeper: reads nothing else", reads_elsewhere, KEEPER, true, 0},
+        {"keeper: starts no program", starts_a_program, KEEPER, true, -SIGSYS},
+        {"keeper: listens nowhere", listens, KEEPER, true, -SIGSYS},
+        {"keeper: starts a child", starts_a_child, KEEPER, true, 0},
+        {"keeper: renames between folders", renames_between_folders, KEEPER, true, 0},
+        {"curl looks names up", curl_looks_names_up, ONLINE, true, 0},
+        {"looks names up", looks_names_up_in_a_thread, ONLINE, true, 0},
     };
 
     (void)state;
@@ -192,7 +256,7 @@ static void rows(void **state)
 
         if (SANITIZED && !t[i].enforced_under_sanitizers)
             continue;
-        if ((got = child(t[i].fn, t[i].network)) != t[i].want)
+        if ((got = child(t[i].fn, t[i].who)) != t[i].want)
             fail_msg("%s: %d, expected %d", t[i].says, got, t[i].want);
     }
 }
@@ -201,5 +265,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(rows, set_up, tear_down)};
 
+    curl_global_init(CURL_GLOBAL_DEFAULT);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -480,6 +480,36 @@ static void a_hang_is_noticed_and_survived(void)
     MUST(metric(SUP_M_WORKER_DEATHS, "m.gguf", "hang") == 1);
 }
 
+/* silence_timeout_ms 600, hang_timeout_s 1; the fake beats every 200 ms. */
+static void a_long_pass_is_neither_silent_nor_stuck(void)
+{
+    struct ask a = {0}, b = {0}, c = {0}, d = {0};
+    char text[600];
+    uint64_t began;
+
+    tmp_write("m.gguf", "beats");
+    tmp_write("slow.gguf", "beats load-hang");
+    fresh_list();
+    echo(&a, "m.gguf", "pass=2500"); /* longer than both */
+    ENDS(a, RC_OK);
+    MUST(view("m.gguf").deaths == 0);
+    snprintf(text, sizeof(text), "stuck @%s", tmp_path("once"));
+    echo(&b, "m.gguf", text);
+    ENDS(b, RC_OK); /* by the next worker */
+    MUST(metric(SUP_M_WORKER_DEATHS, "m.gguf", "hang") == 1);
+    snprintf(text, sizeof(text), "hang @%s", tmp_path("once2"));
+    began = uv_hrtime();
+    echo(&c, "m.gguf", text);
+    ENDS(c, RC_OK);
+    MUST(metric(SUP_M_WORKER_DEATHS, "m.gguf", "hang") == 2);
+    MUST(uv_hrtime() - began > 600000000ull);
+    turn_ms(1500); /* idle and silent is no death */
+    MUST(view("m.gguf").deaths == 2);
+    echo(&d, "slow.gguf", "x"); /* a load that stands still is found as soon */
+    UNTIL(metric(SUP_M_WORKER_DEATHS, "slow.gguf", "hang") >= 1);
+    sup_ticket_cancel(&d.ticket);
+}
+
 static void a_load_that_takes_too_long_is_ended(void)
 {
     struct ask a = {0}, b = {0};
@@ -1198,6 +1228,11 @@ static void short_hang(struct sup_conf *c)
 {
     c->hang_timeout_s = 1;
 }
+static void short_silence(struct sup_conf *c)
+{
+    c->silence_timeout_ms = 600;
+    c->hang_timeout_s = 1;
+}
 static void short_load(struct sup_conf *c)
 {
     c->load_timeout_s = 1;
@@ -1253,6 +1288,7 @@ static void with_preload(struct sup_conf *c)
     X(a_worker_that_dies_loading_backs_off_and_then_refuses, no_change) \
     X(weights_that_vanish_are_retryable_and_come_back, no_change)       \
     X(a_hang_is_noticed_and_survived, short_hang)                       \
+    X(a_long_pass_is_neither_silent_nor_stuck, short_silence)           \
     X(a_load_that_takes_too_long_is_ended, short_load)                  \
     X(a_lying_worker_is_ended, no_change)                               \
     X(a_worker_that_lies_about_itself_is_refused, no_change)            \

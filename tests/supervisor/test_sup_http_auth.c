@@ -399,6 +399,24 @@ static void a_server_that_stops_forgets_too(void **state)
     c_free(&c);
 }
 
+static void an_answer_that_never_comes(void **state)
+{
+    struct rig *g = rig_with_keys(true);
+    struct client c;
+    uint64_t begin = now_ms();
+
+    (void)state;
+    k.later = true;
+    c = c_open(g);
+    c_text(g, &c, "GET /who HTTP/1.1\r\n" H "X-Api-Key: one\r\n\r\n");
+    READ_UNTIL(g, &c, answered(&c));
+    assert_int_equal(status_of(&c), 503);
+    assert_true(now_ms() - begin >= SUP_AUTH_WAIT_MS - 100);
+    assert_int_equal(k.n_forgotten, 1);
+    c_free(&c);
+    rig_free(g);
+}
+
 /* The loop's read buffer is what a debugger would look at first. */
 static void no_key_stays_in_the_read_buffer(void **state)
 {
@@ -434,6 +452,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_comes_later),
         cmocka_unit_test(a_client_that_leaves_is_forgotten),
         cmocka_unit_test(a_server_that_stops_forgets_too),
+        cmocka_unit_test(an_answer_that_never_comes),
         cmocka_unit_test(no_key_stays_in_the_read_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

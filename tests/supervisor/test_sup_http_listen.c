@@ -38,19 +38,20 @@ static void hosts(void **state)
 {
     static const struct {
         const char *host;
-        bool open;
+        bool open, keys;
         enum rc rc;
         const char *says;
     } rows[] = {
-        {"127.0.0.1", false, RC_OK, NULL},
-        {"127.0.0.2", false, RC_OK, NULL},
-        {"localhost", false, RC_OK, NULL},
-        {"0.0.0.0", false, RC_INVALID, "allow_insecure_public_bind"},
-        {"::", false, RC_INVALID, "allow_insecure_public_bind"},
-        {"192.0.2.1", false, RC_INVALID, "allow_insecure_public_bind"},
-        {"192.0.2.1", true, RC_IO, "192.0.2.1"},
-        {"256.1.1.1.1", false, RC_INVALID, "256.1.1.1.1"},
-        {"", false, RC_INVALID, "nothing to listen on"},
+        {"127.0.0.1", false, false, RC_OK, NULL},
+        {"127.0.0.2", false, false, RC_OK, NULL},
+        {"localhost", false, false, RC_OK, NULL},
+        {"0.0.0.0", false, false, RC_INVALID, "allow_insecure_public_bind"},
+        {"::", false, false, RC_INVALID, "allow_insecure_public_bind"},
+        {"192.0.2.1", false, false, RC_INVALID, "allow_insecure_public_bind"},
+        {"192.0.2.1", true, false, RC_IO, "192.0.2.1"},
+        {"192.0.2.1", false, true, RC_IO, "192.0.2.1"},
+        {"256.1.1.1.1", false, false, RC_INVALID, "256.1.1.1.1"},
+        {"", false, false, RC_INVALID, "nothing to listen on"},
     };
 
     (void)state;
@@ -61,6 +62,8 @@ static void hosts(void **state)
 
         set(&g->conf.host, rows[i].host);
         g->conf.allow_insecure_public_bind = rows[i].open;
+        if (rows[i].keys)
+            set(&g->conf.vault_dir, "/v");
         rc = try_start(g, &err);
         if (rc != rows[i].rc || (rows[i].says && !strstr(err.msg, rows[i].says)))
             fail_msg("host '%s': %s: %s", rows[i].host, rc_name(rc), err.msg);

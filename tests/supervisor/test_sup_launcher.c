@@ -99,6 +99,9 @@ static void make_tree(void)
     tmp_write("org/sharded/config.json", "{}");
     tmp_write("org/sharded/model.safetensors.index.json", "{}");
     tmp_write("org/two.gguf", "123");
+    tmp_mkdir("org/arriving"); /* a download into it has not ended */
+    tmp_write("org/arriving/.antfly-download-in-progress", "{}");
+    tmp_write("org/arriving/three.gguf", "123");
     /* a folder named like a file, links in and out, a FIFO */
     tmp_mkdir("dir.gguf");
     MUST(symlink("org/two.gguf", tmp_path("inside.gguf")) == 0);

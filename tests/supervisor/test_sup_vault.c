@@ -22,6 +22,7 @@
 #include "ipc.h"
 #include "sup_keys.h"
 #include "sup_role.h"
+#include "sup_secrets.h"
 #include "sup_vault.h"
 #include "sup_vault_dir.h"
 #include "sup_vault_sandbox.h"
@@ -54,6 +55,28 @@ static void write_keys(uint64_t expires)
     sup_keys_deinit(&all);
 }
 
+#define SECRET "Bearer of one machine"
+
+/* The folder's credentials, and the master key beside it. */
+static void write_secrets(const char *master)
+{
+    struct sup_secrets s = {0};
+    struct sup_json o = {0};
+    int fd;
+
+    assert_int_equal(sup_secrets_set(&s, "https://hub:443", SECRET, strlen(SECRET), 1,
+                                     (const uint8_t *)master, NULL),
+                     RC_OK);
+    sup_secrets_print(&s, &o);
+    assert_int_equal(sup_vault_dir_open(&fd, tmp_dir, false, NULL), RC_OK);
+    assert_int_equal(sup_vault_dir_replace(fd, SUP_VAULT_SECRETS, o.p, o.n, NULL), RC_OK);
+    close(fd);
+    sup_json_deinit(&o);
+    sup_secrets_deinit(&s);
+}
+
+#define MASTER "0123456789abcdef0123456789abcdef"
+
 static int setup(void **state)
 {
     struct sup_conf conf = test_conf();
@@ -64,6 +87,10 @@ static int setup(void **state)
     tmp_make();
     MUST(chmod(tmp_dir, 0700) == 0);
     write_keys(0);
+    write_secrets(MASTER);
+    tmp_write("master", MASTER);
+    MUST(chmod(tmp_path("master"), 0400) == 0);
+    conf.vault_key_file = strdup(tmp_path("master"));
     MUST(ipc_pair(a, NULL) == RC_OK && ipc_pair(b, NULL) == RC_OK && ipc_pair(c, NULL) == RC_OK);
     launcher = a[0], front = b[0], fetcher = c[0];
     conf.vault_dir = tmp_dir;
@@ -80,6 +107,7 @@ static int setup(void **state)
         _exit(sup_vault_main(&conf, &fds));
     }
     close(a[1]), close(b[1]), close(c[1]);
+    free(conf.vault_key_file);
     return 0;
 }
 
@@ -236,6 +264,44 @@ static void acts_of_the_front_are_noted_and_cannot_forge(void **state)
     free(b);
 }
 
+static void want(const char *origin, const char *secret)
+{
+    Ipc__VaultWant w = IPC__VAULT_WANT__INIT;
+    Ipc__Vault *m;
+
+    w.req = 4;
+    w.origin = (char *)origin;
+    say(fetcher, IPC__VAULT__BODY_WANT, &w);
+    m = hear(fetcher);
+    assert_non_null(m);
+    assert_int_equal(m->body_case, IPC__VAULT__BODY_GIVES);
+    assert_int_equal(m->gives->req, 4);
+    assert_int_equal(m->gives->code, secret ? RC_OK : RC_NOT_FOUND);
+    assert_int_equal(m->gives->secret.len, secret ? strlen(secret) : 0);
+    if (secret)
+        assert_memory_equal(m->gives->secret.data, secret, strlen(secret));
+    forget(m);
+}
+
+static void a_secret_is_for_its_origin_alone(void **state)
+{
+    Ipc__VaultReload reload = IPC__VAULT_RELOAD__INIT;
+
+    (void)state;
+    changed(front, 1, false);
+    changed(fetcher, 1, false);
+    want("https://hub:443", SECRET);
+    want("https://hub:8443", NULL);
+    want("http://hub:443", NULL);
+    want("https://hub", NULL);
+    want("", NULL);
+    write_secrets("another key of thirty-two bytes!"); /* does not open: the old one goes on */
+    say(launcher, IPC__VAULT__BODY_RELOAD, &reload);
+    changed(front, 1, true);
+    changed(fetcher, 1, true);
+    want("https://hub:443", SECRET);
+}
+
 /* Each row: who says what it may not. Its channel ends; the others go on. */
 static void who_may_say_what(void **state)
 {
@@ -248,6 +314,14 @@ static void who_may_say_what(void **state)
     changed(front, 1, false);
     changed(fetcher, 1, false);
     switch ((int)(intptr_t)*state) {
+    case 5: { /* the front asks for a secret */
+        Ipc__VaultWant w = IPC__VAULT_WANT__INIT;
+
+        w.origin = (char *)"https://hub:443";
+        say(front, IPC__VAULT__BODY_WANT, &w);
+        assert_null(hear(front));
+        break;
+    }
     case 0: /* the fetcher asks about a key */
         say(fetcher, IPC__VAULT__BODY_CHECK, &c);
         assert_null(hear(fetcher));
@@ -413,12 +487,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(it_knows_its_keys),
         T(a_reload_brings_new_keys_and_a_bad_file_none),
+        T(a_secret_is_for_its_origin_alone),
         T(acts_of_the_front_are_noted_and_cannot_forge),
         W(0),
         W(1),
         W(2),
         W(3),
         W(4),
+        W(5),
         T(a_front_that_does_not_listen_is_not_read),
         T(what_it_can_no_longer_do),
         T(a_start_that_fails_says_so_with_its_status),

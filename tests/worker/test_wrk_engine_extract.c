@@ -257,6 +257,23 @@ static void choices_and_lists_make_records(void **state)
     rig_free(r);
 }
 
+static void a_text_that_stands_there_again_is_marked(void **state)
+{
+    static const bool again[] = {false, false, true, true, false};
+    struct rig *r = rig_new(512);
+    const struct ask a = {.text = {"Paul, P\xC3\x89r and PAUL, p\xC3\xA9r Pa"}, .record = true};
+    const Ipc__ExtractedValue *v;
+
+    (void)state;
+    extract(r, 1, &a);
+    run(r);
+    v = r->got[1]->items[0]->records[0]->values[0];
+    assert_int_equal(v->n_spans, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(v->spans[i]->again, again[i]);
+    rig_free(r);
+}
+
 static void a_long_text_is_read_in_windows(void **state)
 {
     struct rig *r = rig_new(4096);
@@ -463,6 +480,7 @@ int main(void)
         cmocka_unit_test(texts_of_many_tasks_share_passes),
         cmocka_unit_test(offsets_are_bytes_on_request),
         cmocka_unit_test(choices_and_lists_make_records),
+        cmocka_unit_test(a_text_that_stands_there_again_is_marked),
         cmocka_unit_test(a_long_text_is_read_in_windows),
         cmocka_unit_test(item_errors_stay_with_their_item),
         cmocka_unit_test(a_cancelled_task_ends_its_pass_and_no_other),

@@ -103,6 +103,30 @@ static void classes(struct answer *a, Ipc__ExtractedItem *m, const struct wrk_fi
     }
 }
 
+/* Marks the values of a field whose text, but for case, one before it has (encoders.md 6.7): who
+ * asked for no offsets is told each text once. A list is of one window: a few hundred at most. */
+static void mark_again(struct answer *a, Ipc__ExtractedValue *v)
+{
+    struct lowered {
+        char *s;
+        size_t n, cap;
+    } *low = grab(a, v->n_spans * sizeof(*low));
+    struct rc_err err;
+
+    for (size_t i = 0; !a->failed && i < v->n_spans; i++) {
+        Ipc__ExtractSpan *x = v->spans[i];
+
+        if (wrk_lower((const char *)x->text.data, x->text.len, &low[i].s, &low[i].cap, &low[i].n,
+                      &err) != RC_OK)
+            a->failed = true;
+        for (size_t k = 0; !a->failed && k < i && !x->again; k++)
+            x->again = low[k].n == low[i].n && memcmp(low[k].s, low[i].s, low[i].n) == 0;
+    }
+    for (size_t i = 0; low != NULL && i < v->n_spans; i++)
+        free(low[i].s);
+    free(low);
+}
+
 /* A record's values, those of a field together: fields are read in order. */
 static void values(struct answer *a, Ipc__ExtractedRecord *m, uint32_t item,
                    const struct wrk_finds *f, const struct wrk_record *r,
@@ -125,6 +149,8 @@ static void values(struct answer *a, Ipc__ExtractedRecord *m, uint32_t item,
         v->spans = grab(a, (to - i) * sizeof(Ipc__ExtractSpan *));
         for (uint32_t k = i; !a->failed && k < to; k++)
             v->spans[v->n_spans++] = span(a, item, &f->value[k].span, asked->fields[field]);
+        if (!a->failed && v->n_spans > 1)
+            mark_again(a, v);
     }
 }
 
