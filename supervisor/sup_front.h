@@ -35,10 +35,10 @@ struct sup_front {
     struct sup_link *link; /* to the fetcher */
     bool draining;
     struct sup_cache_secret cache_secret;
-    struct sup_quota *quota; /* of tenants */
-    uint32_t active;     /* API requests in work, against max_concurrent_requests */
+    struct sup_quota *quota;  /* of tenants */
+    uint32_t active;          /* API requests in work, against max_concurrent_requests */
     struct sup_passes passes; /* that models have shown */
-    uint64_t held_bytes; /* of their files and waiting bodies: sup_call_hold */
+    uint64_t held_bytes;      /* of their files and waiting bodies: sup_call_hold */
 };
 
 /* Returns the process's exit status. */

@@ -104,10 +104,10 @@ struct sup_call {
     bool got_frame; /* a worker has answered something */
 
     /* private to sup_call.c */
-    struct sup_media_remote *remote; /* until start has returned */
     struct sup_grant *grant_ref;
     struct sup_tenant *tenant;
-    uint64_t charged; /* by all parts */
+    uint64_t charged;                /* by all parts */
+    struct sup_media_remote *remote; /* until start has returned */
     struct sup_blk *mem;
     uint32_t depth;
     bool waiting, rescanned, kept, streaming, paused, wrote, counted, timer_used;

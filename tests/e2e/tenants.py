@@ -129,20 +129,22 @@ def deadlines():
     with Tenants(server={"max_seqs": 1}, a=()) as t:
         equal(t.post("a", COMP, GEN).status, 200, "the model is loaded")
         begin = time.monotonic()
-        r = t.post("a", COMP, LONG, X_Request_Timeout="0.2")
+        r = t.post("a", COMP, LONG, X_Request_Timeout="0.03")
         equal((r.status, r.json["error"]["code"], r.json["error"]["retryable"]), (504, "DEADLINE_EXCEEDED", False), "while running")
         check("retry-after" not in r.headers, "no time to come back")
         check(time.monotonic() - begin < 10, "it stops")
         before = t.metric('inferd_tenant_tokens_total{tenant="a",kind="answer"}')
-        busy = [t.s.sse(COMP, {**LONG, "stream": True}, headers=t.headers("a")) for _ in range(2)]
-        next(busy[0])
-        threading.Thread(target=lambda: next(busy[1], None), daemon=True).start()  # waits inside the worker
-        wait_for(lambda: t.metric(f'inferd_tasks_active{{model="{TINY_GEMMA}"}}') == 2, "both are there")
-        r = t.post("a", COMP, GEN, X_Request_Timeout="0.3")
+        stop, out = threading.Event(), []
+        threads = flood(t, "a", COMP, LONG, 16, stop, out)  # one at a time: the line is seconds long
+        wait_for(lambda: t.metric(f'inferd_tasks_active{{model="{TINY_GEMMA}"}}') == 16, "the line")
+        r = t.post("a", COMP, GEN, X_Request_Timeout="0.1")
         equal((r.status, r.json["error"]["code"]), (504, "DEADLINE_EXCEEDED"), "in the queue")
         check("queued" in r.json["error"]["message"], r.json["error"]["message"])
-        equal(t.metric('inferd_tenant_tokens_total{tenant="a",kind="answer"}'), before, "it never started")
-        busy[0].close()
+        stop.set()
+        for th in threads:
+            th.join()
+        told = sum(json.loads(o[3])["usage"]["completion_tokens"] for o in out)
+        equal(t.metric('inferd_tenant_tokens_total{tenant="a",kind="answer"}'), before + told, "it never started")
         for bad in ("0", "-1", "1s", ""):
             equal(t.post("a", COMP, GEN, X_Request_Timeout=bad).status, 400, f"X-Request-Timeout: {bad!r}")
 

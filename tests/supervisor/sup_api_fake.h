@@ -348,11 +348,11 @@ static inline void fake_setup(void)
     T.front.conf = &T.conf;
     T.front.fleet = &T.fleet;
     T.front.metrics = sup_metrics_new();
+    T.front.quota = sup_quota_new(SUP_TENANTS_MAX);
+    FAKE_CHECK(sup_grant_anonymous(&T.grant, NULL) == RC_OK);
     T.conf.sandbox = (char *)"strict";
     T.conf.require_auth = (char *)"auto";
     T.conf.vault_dir = (char *)"";
-    T.front.quota = sup_quota_new(SUP_TENANTS_MAX);
-    FAKE_CHECK(sup_grant_anonymous(&T.grant, NULL) == RC_OK);
     T.conf.max_concurrent_requests = 64;
     T.conf.request_timeout_ms = 60000;
     T.conf.max_tokens_default = 256;
