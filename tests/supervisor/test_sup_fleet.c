@@ -994,6 +994,7 @@ static void the_pinned_stay(void)
     tmp_write("m.gguf", "weights=30000000");
     fresh_list();
     UNTIL(is("m.gguf", "absent"));
+    UNTIL(view("third.gguf").info && view("third.gguf").info->weight_bytes == 1070000000);
     flag_set = false;
     MUST(sup_fleet_load(fleet, "m", set_flag, NULL, NULL) == RC_OK);
     UNTIL(flag_set);
