@@ -27,7 +27,7 @@ static const Ipc__Rerank *asked(const char *path, const char *rest)
 }
 
 static float scores[] = {0.25f, 0.75f, 0.5f}, logits[] = {-1, 1, 0};
-static uint32_t n_tokens[] = {5, 6, 7};
+static uint32_t n_tokens[] = {5, 6, 7, 8};
 
 static void play(Ipc__Scores *w)
 {
