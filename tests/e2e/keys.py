@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from inferd_test import (BIN, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, main, wait_for)
+from inferd_test import (BIN, PRESET, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, main, wait_for)
 
 EMBED = "/ai/v1/embed"
 TEXT = {"model": TINY_BERT, "input": ["one text"]}
@@ -242,6 +242,8 @@ def memory_has(pid, needle):
 @case
 def no_key_is_left_in_memory_or_logs():
     """Under load of every kind of request, a canary's secret is in no process but the vault, and in no log line."""
+    if PRESET in ("asan", "tsan"):
+        raise Skip("a sanitizer keeps freed memory as it was, and maps terabytes of its own")
     d = folder()
     canary = keys(d, "create")
     secret = canary.split("_", 2)[2]
