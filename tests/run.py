@@ -295,6 +295,11 @@ def models():
     return r.stdout.strip() if r.returncode == 0 else None
 
 
+def clients():
+    """What scripts need of the registries: (python, folder of weights, folder of node modules), each None when out of reach."""
+    return venv(), models(), node_modules()
+
+
 def script_one(py, src, folder, preset, n, timeout, env):
     left = []
     status, text = run([py, os.path.join(src, n)], f"{preset}-{folder}-{n[:-3]}", timeout, env, left)
@@ -319,7 +324,7 @@ def script_one(py, src, folder, preset, n, timeout, env):
         T.fail(f"{preset} {folder}/{n}", f"left running: {', '.join(f'{name} ({pid})' for pid, name in left)}")
 
 
-def scripts(folder, preset, label, only=None, timeout=600, without=None):
+def scripts(folder, preset, label, fetched, only=None, timeout=600, without=None):
     """Each tests/<folder>/*.py is a script whose cases print `ok - `, `FAIL - `, `skip - ` lines; 77 = all skipped."""
     begin = time.monotonic()
     before = (T.passed, T.failed, T.skipped)
@@ -330,13 +335,12 @@ def scripts(folder, preset, label, only=None, timeout=600, without=None):
     elif without:
         print(f"{label}: without {', '.join(n[:-3] for n in names if without.search(n))}", flush=True)
         names = [n for n in names if not without.search(n)]
-    py = venv() or sys.executable
+    py, weights, nm = fetched.result()
+    py = py or sys.executable
     env = {"INFERD_BIN": os.path.join(ROOT, "build", preset), "INFERD_PRESET": preset,
            "PYTHONPATH": os.path.join(ROOT, "tests", "e2e"), "PYTHONUNBUFFERED": "1"}
-    weights = models()
     if weights:
         env["INFERD_TEST_MODELS"] = weights
-    nm = node_modules()
     if nm:
         env["INFERD_TEST_NODE"] = nm
     with ThreadPoolExecutor(JOBS) as pool:
@@ -365,6 +369,8 @@ def main():
         p.error(f"unknown step {bad[0]!r}; steps are {', '.join(steps)}")
     os.makedirs(LOGS, exist_ok=True)
     begin = time.monotonic()
+    # fetched while programs are built
+    fetched = ThreadPoolExecutor(1).submit(clients) if {"e2e", "fault", "e2e-asan"} & set(chosen) else None
     for s in steps:
         if s not in chosen:
             continue
@@ -380,11 +386,11 @@ def main():
         elif s == "fuzz":
             step_fuzz(a.fuzz_seconds)
         elif s == "e2e" and build("dev"):
-            scripts("e2e", "dev", "end to end (dev)", a.match)
+            scripts("e2e", "dev", "end to end (dev)", fetched, a.match)
         elif s == "fault" and build("dev"):
-            scripts("fault", "dev", "faults (dev)", a.match)
+            scripts("fault", "dev", "faults (dev)", fetched, a.match)
         elif s == "e2e-asan" and build("asan"):
-            scripts("e2e", "asan", "end to end (asan)", a.match, without=PLAIN_ONLY)
+            scripts("e2e", "asan", "end to end (asan)", fetched, a.match, without=PLAIN_ONLY)
     if T.skips:
         print("skipped:")
         for s in T.skips:
