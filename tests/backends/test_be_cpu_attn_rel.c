@@ -26,10 +26,15 @@ static const struct shape shapes[] = {
     {"a head of no whole vector", 3, 20, 90, 32, BUCKETS, true, true, {91, 6, 64, 1, 1}},
     {"a wide head", 1, 256, 130, 300, EACH, true, true, {131, 12, 64, 65, 1}},
     /* with a place for each distance 204 rows of a head of 256 fit; of 204 / 4 all do */
-    {"tables too wide for some", 2, 256, 300, 601, EACH, true, true, {204, 301, 205, 3, 60}},
+    {"tables too wide for some", 1, 256, 300, 601, EACH, true, true, {204, 301, 205, 3, 60}},
     {"one row", 4, 48, 0, 1, CLAMPED, true, true, {1, 1, 1, 0, 1}},
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
+#if defined(__SANITIZE_THREAD__) /* plain C over 301 positions of that width takes minutes there */
+#define TAKES_MINUTES(s) ((s)->dim == 256 && (s)->reach == 300)
+#else
+#define TAKES_MINUTES(s) false
+#endif
 
 /* encoders.md 5.2 with k = n_rel / 2, in f64: any map will do here. */
 static int32_t place(const struct shape *s, int32_t x)
@@ -188,6 +193,10 @@ static void every_level_computes_the_formula(void **state)
 
             if (!c)
                 break;
+            if (l > 0 && TAKES_MINUTES(&shapes[i])) {
+                be_ctx_free(&c);
+                continue;
+            }
             rig_init(&r, &shapes[i], l == 0 ? 3 : 1); /* plain C takes its time */
             formulas(&r);
             attend(c, &r, 0, r.offsets, 5, r.got);
@@ -205,6 +214,8 @@ static void neighbours_and_threads_never_change_a_row(void **state)
         for (size_t l = 0; l < N_LEVELS; l++) {
             struct rig r;
 
+            if (l > 0 && TAKES_MINUTES(&shapes[i]))
+                continue;
             rig_init(&r, &shapes[i], l == 0 ? 4 : 1);
             for (unsigned threads = 1; threads <= 3; threads++) {
                 struct be_ctx *c = make_ctx(all_levels[l], threads);
