@@ -22,7 +22,8 @@ struct sup_client {
     char *unix_path; /* or NULL */
     CURL *easy;
     CURLM *multi;
-    struct curl_slist *headers;
+    struct curl_slist *headers;     /* of a POST */
+    struct curl_slist *get_headers; /* or NULL */
     void (*tick)(void *);
     void *tick_user;
 };
@@ -128,8 +129,11 @@ enum rc sup_client_new(struct sup_client **out, const char *server, struct rc_er
     if (c->headers)
         /* without this line curl waits a second for "100 Continue" on large bodies */
         curl_slist_append(c->headers, "Expect:");
-    if (c->headers && (key = key_header()))
+    key = key_header();
+    if (c->headers && key) {
         curl_slist_append(c->headers, key);
+        c->get_headers = curl_slist_append(NULL, key);
+    }
     free(key);
     if (!c->server || !c->base || (is_unix && !c->unix_path) || !c->easy || !c->multi ||
         !c->headers)
@@ -148,6 +152,7 @@ void sup_client_free(struct sup_client **c)
     curl_easy_cleanup((*c)->easy);
     curl_multi_cleanup((*c)->multi);
     curl_slist_free_all((*c)->headers);
+    curl_slist_free_all((*c)->get_headers);
     free((*c)->server);
     free((*c)->base);
     free((*c)->unix_path);
@@ -188,8 +193,8 @@ static CURLcode prepare(struct sup_client *c, const char *url, const char *body,
     SET(CURLOPT_WRITEDATA, k);
     if (c->unix_path)
         SET(CURLOPT_UNIX_SOCKET_PATH, c->unix_path);
+    SET(CURLOPT_HTTPHEADER, body ? c->headers : c->get_headers);
     if (body) {
-        SET(CURLOPT_HTTPHEADER, c->headers);
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
         SET(CURLOPT_POSTFIELDS, body);
     }

@@ -9,12 +9,16 @@
 The first port is the hub (the list and /resolve, which redirects), the second ("cdn") gives the bytes, with ranges and
 ETags. Requests are kept in hub.requests as (origin, method, path, headers).
 """
+import fnmatch
 import hashlib
 import http.server
 import json
+import os
 import threading
 import time
 import urllib.parse
+
+from inferd_test import GOLDEN, NO_CHECKPOINT
 
 
 def blob_id(data):
@@ -233,3 +237,16 @@ class Hub:
         with self.lock:
             self.requests.clear()
             self.faults.clear()
+
+
+def minilm():
+    """The files of the tiny sentence encoder of tests/golden, as a repository has them."""
+    root = os.path.join(GOLDEN, "minilm")
+    out = {}
+    for base, _, files in os.walk(root):
+        for name in files:
+            if not any(fnmatch.fnmatch(name, p) for p in NO_CHECKPOINT):
+                path = os.path.join(base, name)
+                with open(path, "rb") as f:
+                    out[os.path.relpath(path, root)] = f.read()
+    return out

@@ -121,6 +121,9 @@ def commands_send_the_key_too():
         check(r.returncode == 1 and "asks for an API key" in r.stderr, r.stderr)
         r = subprocess.run(cmd, capture_output=True, text=True, timeout=60, env={**os.environ, "INFERD_API_KEY": key})
         equal(r.returncode, 0, r.stderr)
+        cmd[1:3] = ["list"]
+        r = subprocess.run(cmd, capture_output=True, text=True, timeout=60, env={**os.environ, "INFERD_API_KEY": key})
+        check(r.returncode == 0 and TINY_BERT in r.stdout, f"a GET has the key too: {r.stderr}")
 
 
 @case

@@ -1,25 +1,12 @@
 """pull_http.py - POST /ai/v1/models/pull: an administrator fetches a model into a running server."""
-import fnmatch
 import os
 import subprocess
 import tempfile
 import threading
 import time
 
-from inferd_hub import Fault, Hub
-from inferd_test import BIN, GOLDEN, NO_CHECKPOINT, SLOW, Server, case, check, equal, main
-
-
-def minilm():
-    root = os.path.join(GOLDEN, "minilm")
-    out = {}
-    for base, _, files in os.walk(root):
-        for name in files:
-            if not any(fnmatch.fnmatch(name, p) for p in NO_CHECKPOINT):
-                path = os.path.join(base, name)
-                with open(path, "rb") as f:
-                    out[os.path.relpath(path, root)] = f.read()
-    return out
+from inferd_hub import Fault, Hub, minilm
+from inferd_test import BIN, SLOW, Server, case, check, equal, main
 
 
 def server(hub, **kw):
