@@ -29,7 +29,7 @@ UNIT_JOBS = JOBS + 1
 LONGEST = re.compile(r"^(test_mdl_cuda_faults|test_sup_fleet|emu_test_mdl_gemma|test_be_kconf_emu|emu_|test_be_cpu_attn|test_be_cuda_)")
 # Scripts that show a person's view or a reference's numbers: the C under them is reached by other scripts and by the unit tests,
 # so the sanitized pass leaves them out (named with --match, they run).
-PLAIN_ONLY = re.compile(r"^(acquire|api_(docs|properties)|cli_(bench|docs|doctor|models)|clients|contract|deploy|deploy_image|device_emulated|golden_http|openai_.*|qualify_eg2|real_weights|tenants)\.py$")
+PLAIN_ONLY = re.compile(r"^(acquire|api_(docs|properties)|cli_(bench|docs|doctor|models)|clients|contract|deploy|deploy_image|device_emulated|golden_http|openai_.*|qualify_eg2|real_weights|tenants|traces|walk)\.py$")
 ALONE = re.compile(r"^cases_(cancel|limits|life)|^real_|^probes|^tenants")  # scripts that compare times or fill the machine
 CMOCKA = re.compile(r"^(?:\d+: )?\[\s+(OK|FAILED|SKIPPED)\s+\] (\S+)")
 CASE = re.compile(r"^(ok|FAIL|skip) - (.*)$")
@@ -192,7 +192,7 @@ def step_kernels():
 
 # Long runs of generated kernel text on the emulated device: the text carries the same checks in every preset, and the
 # backend's own tests (test_be_cuda_*, emu_test_mdl_bert_golden) are in every one. These are run by the unit step alone.
-EMULATED = "^(test_mdl_cuda_faults|emu_tf32_test_mdl_.*|emu_test_mdl_(gemma|bert|gemma_golden|gemma4_golden)|test_be_kconf_emu|test_be_kattn_(emu|packed)|test_be_klinear)$"
+EMULATED = "^(test_mdl_cuda_faults|emu_tf32_test_mdl_.*|emu_test_mdl_(gemma|bert|gliner2|gemma_golden|gemma4_golden)|test_be_kconf_emu|test_be_kattn_(emu|packed)|test_be_klinear)$"
 
 
 def step_asan():
