@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from inferd_test import SLOW, Server, case, check, copy_model, equal, main
+from inferd_test import SLOW, Server, case, check, copy_model, equal, main, wait_for
 
 CHAT, COMP = "/v1/chat/completions", "/v1/completions"
 MODEL = "gemma3_text"
@@ -165,6 +165,7 @@ def a_budget_that_shrinks_under_load_changes_no_answer():
                 equal(s.request("POST", f"/ai/v1/models/{verb}", {"model": "other"}).status, 200, verb)
                 time.sleep(0.2)
                 seen.add(metric(s, "inferd_prompt_cache_bytes", kind="budget", model=MODEL))
+        wait_for(lambda: hits[0] > 0 or bad, "an answer whose prompt was cached")
         stop.set()
         for t in threads:
             t.join(60 * SLOW)
