@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_grant.h"
+#include "sup_tenant_name.h"
 
 #define CHAINS 256 /* a power of two */
 #define NOWHERE UINT32_MAX
@@ -159,15 +159,6 @@ void sup_fair_deinit(struct sup_fair *f)
     memset(f, 0, sizeof(*f));
 }
 
-static uint32_t hash_of(const char *s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h;
-}
-
 static struct sup_fair_flow *find(const struct sup_fair *f, const char *tenant, uint32_t hash)
 {
     struct sup_fair_flow *w = f->chain ? f->chain[hash % CHAINS] : NULL;
@@ -181,9 +172,12 @@ static struct sup_fair_flow *flow_new(struct sup_fair *f, const char *tenant, ui
 {
     struct sup_fair_flow *w;
 
-    if (strlen(tenant) > SUP_TENANT_MAX || !heap_room(f) || !(w = calloc(1, sizeof(*w))))
+    if (!heap_room(f) || !(w = calloc(1, sizeof(*w))))
         return NULL;
-    strcpy(w->tenant, tenant);
+    if (!sup_tenant_copy(w->tenant, tenant)) {
+        free(w);
+        return NULL;
+    }
     w->hash = hash;
     w->heap_at = NOWHERE;
     w->chain = f->chain[hash % CHAINS];
@@ -195,7 +189,7 @@ static struct sup_fair_flow *flow_new(struct sup_fair *f, const char *tenant, ui
 
 static struct sup_fair_flow *flow_of(struct sup_fair *f, const char *tenant)
 {
-    uint32_t hash = hash_of(tenant);
+    uint32_t hash = sup_tenant_hash(tenant);
     struct sup_fair_flow *w;
 
     if (!f->chain && !(f->chain = calloc(CHAINS, sizeof(struct sup_fair_flow *))))
@@ -347,7 +341,7 @@ const struct sup_fair_flow *sup_fair_next(const struct sup_fair *f, const struct
 
 bool sup_fair_find(const struct sup_fair *f, const char *tenant, struct sup_fair_view *out)
 {
-    const struct sup_fair_flow *w = find(f, tenant, hash_of(tenant));
+    const struct sup_fair_flow *w = find(f, tenant, sup_tenant_hash(tenant));
 
     if (!w || w->n_waiting + w->n_taken == 0)
         return false;

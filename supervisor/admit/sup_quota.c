@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sup_grant.h"
+#include "sup_tenant_name.h"
 
 #define CHAINS 1024 /* a power of two */
 #define MINUTE_US 60e6
@@ -147,15 +147,6 @@ uint32_t sup_quota_tenants(const struct sup_quota *q)
     return q->n_tenants;
 }
 
-static uint32_t hash_of(const char *s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h;
-}
-
 static void idle_out(struct sup_quota *q, struct sup_tenant *t)
 {
     *(t->newer ? &t->newer->older : &q->newest) = t->older;
@@ -189,9 +180,8 @@ static const char *label_of(struct sup_quota *q, const char *name)
     for (uint32_t i = 0; i < q->n_labels; i++)
         if (strcmp(q->labels[i], name) == 0)
             return q->labels[i];
-    if (q->n_labels == SUP_TENANT_LABELS)
+    if (q->n_labels == SUP_TENANT_LABELS || !sup_tenant_copy(q->labels[q->n_labels], name))
         return "other";
-    strcpy(q->labels[q->n_labels], name);
     return q->labels[q->n_labels++];
 }
 
@@ -206,16 +196,17 @@ static struct sup_tenant *find(const struct sup_quota *q, const char *name, uint
 
 static struct sup_tenant *find_or_make(struct sup_quota *q, const char *name)
 {
-    uint32_t h = hash_of(name);
+    uint32_t h = sup_tenant_hash(name);
     struct sup_tenant *t = find(q, name, h);
+    char kept[sizeof(t->name)];
 
-    if (t || strlen(name) > SUP_TENANT_MAX)
+    if (t || !sup_tenant_copy(kept, name))
         return t;
     if (q->n_tenants >= q->cap && q->oldest)
         forget(q, q->oldest);
     if (q->n_tenants >= q->cap || !(t = calloc(1, sizeof(*t))))
         return NULL;
-    strcpy(t->name, name);
+    memcpy(t->name, kept, sizeof(kept));
     t->hash = h;
     t->label = label_of(q, name);
     t->chain = q->table[h % CHAINS];
@@ -237,9 +228,9 @@ void **sup_tenant_notes(struct sup_tenant *t)
 
 const char *sup_quota_label(struct sup_quota *q, const char *tenant)
 {
-    const struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+    const struct sup_tenant *t = find(q, tenant, sup_tenant_hash(tenant));
 
-    return t ? t->label : strlen(tenant) <= SUP_TENANT_MAX ? label_of(q, tenant) : "other";
+    return t ? t->label : label_of(q, tenant);
 }
 
 /* ------------------------------------------------------------------- requests */
@@ -292,7 +283,7 @@ bool sup_quota_enter(struct sup_quota *q, const char *tenant, const struct sup_l
 bool sup_quota_may(struct sup_quota *q, const char *tenant, const struct sup_limits *limits,
                    const struct sup_clock *now, struct sup_quota_no *no)
 {
-    struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+    struct sup_tenant *t = find(q, tenant, sup_tenant_hash(tenant));
 
     if (!t)
         return true;
@@ -359,7 +350,7 @@ static void show(const struct bucket *b, uint64_t limit, struct sup_quota_left *
 void sup_quota_show(struct sup_quota *q, const char *tenant, const struct sup_clock *now,
                     struct sup_quota_left *requests, struct sup_quota_left *tokens)
 {
-    struct sup_tenant *t = find(q, tenant, hash_of(tenant));
+    struct sup_tenant *t = find(q, tenant, sup_tenant_hash(tenant));
 
     *requests = *tokens = (struct sup_quota_left){0};
     if (!t)
