@@ -169,8 +169,8 @@ static inline struct be_weight *vector(struct be_ctx *c, const float *v, uint64_
 }
 
 /* |a - b| <= abs + rel * |b|; NaN equals NaN, infinities must be equal. */
-static inline void near(const char *what, const float *a, const float *b, size_t n, double abs_tol,
-                        double rel_tol)
+static inline void assert_near(const char *what, const float *a, const float *b, size_t n,
+                               double abs_tol, double rel_tol)
 {
     for (size_t i = 0; i < n; i++) {
         if ((isnan(a[i]) && isnan(b[i])) || a[i] == b[i])
@@ -182,7 +182,7 @@ static inline void near(const char *what, const float *a, const float *b, size_t
 }
 
 /* Same bits. */
-static inline void same(const char *what, const float *a, const float *b, size_t n)
+static inline void assert_same(const char *what, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], sizeof(float)) != 0)

@@ -177,7 +177,7 @@ static void cached_attention_matches_exact_sums(void **state)
                            kw, g->dim, lo, p + 1, 0.3f, in.want + p * qw + hd * g->dim);
                 }
             }
-            near(all_levels[l], in.got, in.want, in.qn, TOL_OF(g->dim), 0);
+            assert_near(all_levels[l], in.got, in.want, in.qn, TOL_OF(g->dim), 0);
             cache_deinit(&h);
             inputs_deinit(&in);
         }
@@ -208,7 +208,7 @@ static void chunking_never_changes_a_row(void **state)
                     cache_init(&h, c, &geos[i], (int32_t)k * 5);
                     for (uint32_t p = 0; p < n; p += cuts[k])
                         step(&h, in.q, in.k, in.v, p, n - p < cuts[k] ? n - p : cuts[k], out);
-                    same(all_levels[l], out, in.want, in.qn);
+                    assert_same(all_levels[l], out, in.want, in.qn);
                     cache_deinit(&h);
                 }
                 be_ctx_free(&c);
@@ -279,7 +279,7 @@ static void neighbours_never_change_a_row(void **state)
             }
             OK(be_tensor_read(c, h.out, 0, N, pass ? in.got : in.want, err));
         }
-        same("alone", in.got, in.want, N * QW);
+        assert_same("alone", in.got, in.want, N * QW);
         for (size_t i = 0; i < N * QW; i++)
             assert_true(isfinite(in.want[i]));
         cache_deinit(&h);
@@ -372,8 +372,8 @@ static void split_keys_never_change_a_row(void **state)
                 for (uint32_t step = 1; step <= MAX_ROWS; step += 2) {
                     for (uint32_t r = 0; r + step <= REF; r += step) {
                         long_rows(c, kv, g, in.q, pages, first + r, step, 2, got);
-                        same("split keys", got, want + (size_t)r * qw, (size_t)step * qw);
-                        same("neighbour", got + (size_t)step * qw, by_short, qw);
+                        assert_same("split keys", got, want + (size_t)r * qw, (size_t)step * qw);
+                        assert_same("neighbour", got + (size_t)step * qw, by_short, qw);
                     }
                 }
                 be_tensor_free(c, (struct be_tensor **)&w.k);
@@ -393,7 +393,7 @@ static void split_keys_never_change_a_row(void **state)
                 oracle(in.q + (size_t)pos * qw + h * g->dim, in.k + at, in.v + at, kw, g->dim, lo,
                        pos + 1, 0.3f, exact + h * g->dim);
             }
-            near("cut sums", want + (size_t)r * qw, exact, qw, ABS_TOL, 0);
+            assert_near("cut sums", want + (size_t)r * qw, exact, qw, ABS_TOL, 0);
         }
         free(pages);
         free(want);
@@ -469,7 +469,7 @@ static void packed_attention_matches_exact_sums(void **state)
                         }
                     }
                 }
-                near(all_levels[l], in.got, in.want, in.qn, ABS_TOL, 0);
+                assert_near(all_levels[l], in.got, in.want, in.qn, ABS_TOL, 0);
                 /* the second sequence alone, on one thread */
                 {
                     const uint32_t one[] = {0, 128};
@@ -479,7 +479,7 @@ static void packed_attention_matches_exact_sums(void **state)
                     sub.k += kw;
                     sub.v += kw;
                     packed_attention(c1, g, &sub, one, 1, radii[r], in.want);
-                    same("sequence alone", in.want, in.got + qw, 128 * qw);
+                    assert_same("sequence alone", in.want, in.got + qw, 128 * qw);
                 }
             }
             inputs_deinit(&in);
@@ -512,15 +512,15 @@ static void keys_outside_the_window_may_hold_anything(void **state)
                 if (!c)
                     break;
                 packed_attention(c, g, &in, offsets, 1, RADIUS, out);
-                same("threads", out, in.want, in.qn);
+                assert_same("threads", out, in.want, in.qn);
                 if (threads == 3) {
                     for (uint32_t d = 0; d < kw; d++)
                         in.k[BAD * kw + d] = in.v[BAD * kw + d] = NAN;
                     packed_attention(c, g, &in, offsets, 1, RADIUS, in.got);
-                    same("before", in.got, in.want, (size_t)(BAD - RADIUS) * qw);
-                    same("behind", in.got + (size_t)(BAD + RADIUS + 1) * qw,
-                         in.want + (size_t)(BAD + RADIUS + 1) * qw,
-                         (size_t)(N - BAD - RADIUS - 1) * qw);
+                    assert_same("before", in.got, in.want, (size_t)(BAD - RADIUS) * qw);
+                    assert_same("behind", in.got + (size_t)(BAD + RADIUS + 1) * qw,
+                                in.want + (size_t)(BAD + RADIUS + 1) * qw,
+                                (size_t)(N - BAD - RADIUS - 1) * qw);
                     for (size_t d = (size_t)(BAD - RADIUS) * qw;
                          d < (size_t)(BAD + RADIUS + 1) * qw; d++)
                         assert_true(isnan(in.got[d]));
@@ -551,7 +551,7 @@ static void extreme_scores_are_survived(void **state)
         }
         packed_attention(c, &g, &in, offsets, 1, -1, in.got);
         for (int p = 0; p < 100; p++)
-            same("winner takes all", in.got + p * 16, in.v + 77 * 16, 16);
+            assert_same("winner takes all", in.got + p * 16, in.v + 77 * 16, 16);
         inputs_deinit(&in);
         be_ctx_free(&c);
     }

@@ -30,7 +30,8 @@ static const struct shape shapes[] = {
     {"one row", 4, 48, 0, 1, CLAMPED, true, true, {1, 1, 1, 0, 1}},
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
-#if defined(__SANITIZE_THREAD__) /* plain C over 301 positions of that width takes minutes there */
+#if defined(__SANITIZE_THREAD__) /* plain C over 301 positions of that width takes minutes there \
+                                  */
 #define TAKES_MINUTES(s) ((s)->dim == 256 && (s)->reach == 300)
 #else
 #define TAKES_MINUTES(s) false
@@ -200,7 +201,7 @@ static void every_level_computes_the_formula(void **state)
             rig_init(&r, &shapes[i], l == 0 ? 3 : 1); /* plain C takes its time */
             formulas(&r);
             attend(c, &r, 0, r.offsets, 5, r.got);
-            near(shapes[i].name, r.got, r.want, (size_t)r.n * r.cols, ABS_TOL, 0);
+            assert_near(shapes[i].name, r.got, r.want, (size_t)r.n * r.cols, ABS_TOL, 0);
             rig_deinit(&r);
             be_ctx_free(&c);
         }
@@ -224,13 +225,13 @@ static void neighbours_and_threads_never_change_a_row(void **state)
                     break;
                 attend(c, &r, 0, r.offsets, 5, threads == 1 ? r.want : r.got);
                 if (threads > 1)
-                    same(shapes[i].name, r.got, r.want, (size_t)r.n * r.cols);
+                    assert_same(shapes[i].name, r.got, r.want, (size_t)r.n * r.cols);
                 for (uint32_t s = 0; s < 5; s++) {
                     uint32_t alone[2] = {0, r.offsets[s + 1] - r.offsets[s]};
 
                     attend(c, &r, r.offsets[s], alone, 1, r.got);
-                    same(shapes[i].name, r.got, r.want + (size_t)r.offsets[s] * r.cols,
-                         (size_t)alone[1] * r.cols);
+                    assert_same(shapes[i].name, r.got, r.want + (size_t)r.offsets[s] * r.cols,
+                                (size_t)alone[1] * r.cols);
                 }
                 be_ctx_free(&c);
             }

@@ -112,9 +112,9 @@ static void levels_agree_with_plain_c(void **state)
                 run_linear(ref, all_types[t], w, s, x, NULL, BE_EPI_NONE, b);
                 run_linear(c, all_types[t], w, s, x, NULL, BE_EPI_NONE, a);
                 if (be_dtype_block(all_types[t]) == 1)
-                    near(be_dtype_name(all_types[t]), a, b, n_out, REL_F32 * s->k, 0);
+                    assert_near(be_dtype_name(all_types[t]), a, b, n_out, REL_F32 * s->k, 0);
                 else
-                    same(be_dtype_name(all_types[t]), a, b, n_out);
+                    assert_same(be_dtype_name(all_types[t]), a, b, n_out);
                 free(w);
                 free(x);
                 free(a);
@@ -188,7 +188,7 @@ static void a_row_never_depends_on_its_batch(void **state)
                     if (l == 0 && s.n > 33)
                         continue; /* plain C: slow, and has one loop */
                     run_linear(c, all_types[t], w, &s, x, NULL, BE_EPI_NONE, out);
-                    same(be_dtype_name(all_types[t]), out, one, (size_t)s.n * m);
+                    assert_same(be_dtype_name(all_types[t]), out, one, (size_t)s.n * m);
                 }
                 be_ctx_free(&c);
             }
@@ -230,7 +230,7 @@ static void openblas_keeps_the_contract_or_is_not_used(void **state)
             struct lin s = {b, k, m};
 
             run_linear(c, BE_F32, w, &s, x, NULL, BE_EPI_NONE, out);
-            same("openblas", out, one, b * m);
+            assert_same("openblas", out, one, b * m);
         }
         be_ctx_free(&c);
     }
@@ -328,7 +328,7 @@ static void parts_share_rows_and_nothing_else(void **state)
         }
         OK(be_linear(c, &a, err));
         for (int i = 0; i < 3; i++)
-            same("part", be_tensor_view(c, out[i]), y[i], N * m[i]);
+            assert_same("part", be_tensor_view(c, out[i]), y[i], N * m[i]);
 
         struct lin s = {N, K, 64};
         struct be_weight *wu;
@@ -343,7 +343,7 @@ static void parts_share_rows_and_nothing_else(void **state)
         OK(be_linear(c, &a, err));
         for (int i = 0; i < N * 64; i++)
             gated[i] = (float)(gelu(y[0][i], false) * up[i]);
-        near("geglu", be_tensor_view(c, out[0]), gated, N * 64, 1e-6, 1e-6);
+        assert_near("geglu", be_tensor_view(c, out[0]), gated, N * 64, 1e-6, 1e-6);
 
         be_weight_free(c, &wu);
         be_tensor_free(c, &tx);
@@ -393,7 +393,7 @@ static void extreme_codes_do_not_overflow(void **state)
                     x[i] = i % 9 < 5 ? 1.0f : i / 512 % 2 ? -1.0f : 1.0f;
                 run_linear(ref, all_types[t], w, &s, x, NULL, BE_EPI_NONE, b);
                 run_linear(c, all_types[t], w, &s, x, NULL, BE_EPI_NONE, a);
-                same(be_dtype_name(all_types[t]), a, b, s.n * s.m);
+                assert_same(be_dtype_name(all_types[t]), a, b, s.n * s.m);
                 x[700] = NAN;
                 run_linear(c, all_types[t], w, &s, x, NULL, BE_EPI_NONE, a);
                 for (uint32_t i = 0; i < s.n * s.m; i++)
@@ -431,13 +431,13 @@ static void embedding_rows_are_exact(void **state)
                     want[i * 256 + k] = 3.5f * v[k];
             }
             OK(be_embed(c, &a, err));
-            same(be_dtype_name(all_types[t]), be_tensor_view(c, out), want, 5 * 256);
+            assert_same(be_dtype_name(all_types[t]), be_tensor_view(c, out), want, 5 * 256);
             OK(be_tensor_write(c, out, 0, 5, base, err));
             a.accumulate = true;
             OK(be_embed(c, &a, err));
             for (int k = 0; k < 5 * 256; k++)
                 want[k] = base[k] + want[k];
-            same("accumulate", be_tensor_view(c, out), want, 5 * 256);
+            assert_same("accumulate", be_tensor_view(c, out), want, 5 * 256);
             for (int i = 0; i < 2; i++) {
                 a.ids = bad[i];
                 a.n = 1;
@@ -478,7 +478,7 @@ static void a_packed_table_needs_no_file(void **state)
             if (strcmp(all_levels[l], "c") != 0)
                 memset(raw, 0x5A, n_bytes);
             OK(be_embed(c, &a, err));
-            same(be_dtype_name(all_types[t]), be_tensor_view(c, out), want, ROWS * cols);
+            assert_same(be_dtype_name(all_types[t]), be_tensor_view(c, out), want, ROWS * cols);
             be_weight_free(c, &w);
             be_tensor_free(c, &out);
             free(want);

@@ -41,22 +41,22 @@ static void rms_norm_matches(void **state)
                         (float)(add[r * k + j] + x[r * k + j] / sqrt(s / k + 1e-6f) * w[j]);
             }
             OK(be_rms_norm(c, &a, err));
-            near("rms_norm", be_tensor_view(c, to), want, n * k, ABS_NORM, REL_NORM);
+            assert_near("rms_norm", be_tensor_view(c, to), want, n * k, ABS_NORM, REL_NORM);
             OK(be_tensor_read(c, to, 0, n, one, err));
             a.out = ta; /* out is add */
             OK(be_rms_norm(c, &a, err));
-            same("out is add", be_tensor_view(c, ta), one, n * k);
+            assert_same("out is add", be_tensor_view(c, ta), one, n * k);
             OK(be_tensor_write(c, ta, 0, n, add, err));
             a.out = tx; /* out is x */
             OK(be_rms_norm(c, &a, err));
-            same("out is x", be_tensor_view(c, tx), one, n * k);
+            assert_same("out is x", be_tensor_view(c, tx), one, n * k);
             for (uint32_t r = 0; r < n; r++) { /* each row alone */
                 OK(be_tensor_write(c, tx, 0, 1, x + r * k, err));
                 OK(be_tensor_write(c, ta, 0, 1, add + r * k, err));
                 a.n = 1;
                 a.out = to;
                 OK(be_rms_norm(c, &a, err));
-                same("alone", be_tensor_view(c, to), one + r * k, k);
+                assert_same("alone", be_tensor_view(c, to), one + r * k, k);
             }
             be_tensor_free(c, &tx);
             be_tensor_free(c, &ta);
@@ -108,20 +108,20 @@ static void layer_norm_matches(void **state)
                                 b[j]);
             }
             OK(be_layer_norm(c, &a, err));
-            near("layer_norm", be_tensor_view(c, to), want, k < 3 ? 0 : n * k, 1e-5, 1e-6);
+            assert_near("layer_norm", be_tensor_view(c, to), want, k < 3 ? 0 : n * k, 1e-5, 1e-6);
             OK(be_tensor_read(c, to, 0, n, one, err));
             a.out = ta;
             OK(be_layer_norm(c, &a, err));
-            same("out is add", be_tensor_view(c, ta), one, n * k);
+            assert_same("out is add", be_tensor_view(c, ta), one, n * k);
             OK(be_tensor_write(c, ta, 0, n, add, err));
             a.out = tx;
             OK(be_layer_norm(c, &a, err));
-            same("out is x", be_tensor_view(c, tx), one, n * k);
+            assert_same("out is x", be_tensor_view(c, tx), one, n * k);
             OK(be_tensor_write(c, tx, 0, 1, x + 4 * k, err));
             OK(be_tensor_write(c, ta, 0, 1, add + 4 * k, err));
             a.n = 1;
             OK(be_layer_norm(c, &a, err));
-            same("alone", be_tensor_view(c, tx), one + 4 * k, k);
+            assert_same("alone", be_tensor_view(c, tx), one + 4 * k, k);
             be_tensor_free(c, &tx);
             be_tensor_free(c, &ta);
             be_tensor_free(c, &to);
@@ -199,7 +199,7 @@ static void rope_turns_pairs(void **state)
             a.pos = pos + 5;
             a.n = 1;
             OK(be_rope(c, &a, err));
-            same("alone", be_tensor_view(c, tx), one + 5 * w, w);
+            assert_same("alone", be_tensor_view(c, tx), one + 5 * w, w);
             be_tensor_free(c, &tx);
             be_weight_free(c, &tw);
             free(x);
@@ -270,14 +270,14 @@ static void scale_multiplies(void **state)
         for (uint32_t i = 0; i < N * K; i++)
             want[i] = x[i] * (0.7071f * y[i / K * W + AT + i % K]);
         OK(be_scale(c, &a, err));
-        same("scale by a slice", be_tensor_view(c, tx), want, N * K);
+        assert_same("scale by a slice", be_tensor_view(c, tx), want, N * K);
         OK(be_tensor_write(c, tx, 0, N, x, err));
         a.y = NULL;
         a.n = N - 1; /* the last row stays */
         for (uint32_t i = 0; i < N * K; i++)
             want[i] = i < (N - 1) * K ? x[i] * 0.7071f : x[i];
         OK(be_scale(c, &a, err));
-        same("scale", be_tensor_view(c, tx), want, N * K);
+        assert_same("scale", be_tensor_view(c, tx), want, N * K);
         a.y = ty;
         a.y_col = W - K;
         OK(be_scale(c, &a, err));
@@ -324,7 +324,7 @@ static void a_mapped_table_is_only_read(void **state)
         OK(be_tensor_read(c, t, 0, N, want, err));
         a.table = mapped;
         OK(be_embed(c, &a, err));
-        same("mapped", be_tensor_view(c, t), want, N * COLS);
+        assert_same("mapped", be_tensor_view(c, t), want, N * COLS);
         assert_false(be_supports(c, all_types[i], BE_USE_LINEAR | BE_USE_MAPPED));
         assert_false(be_supports(c, all_types[i], BE_USE_MAPPED));
         be_weight_free(c, &mapped);
@@ -348,7 +348,7 @@ static void gather_and_its_errors(void **state)
     a.out = to = tensor(c, 4, 3, NULL);
     OK(be_gather(c, &a, err));
     for (int i = 0; i < 4; i++)
-        same("gather", be_tensor_view(c, to) + i * 3, x + rows[i] * 3, 3);
+        assert_same("gather", be_tensor_view(c, to) + i * 3, x + rows[i] * 3, 3);
     a.rows = bad;
     a.n = 2;
     FAILS(RC_INVALID, be_gather(c, &a, err));
@@ -390,7 +390,7 @@ static void softcap_is_tanh(void **state)
         OK(be_tensor_write(c, t, 0, 1, x + 2 * K, err));
         a.n = 1;
         OK(be_softcap(c, &a, err));
-        same("alone", be_tensor_view(c, t), one + 2 * K, K);
+        assert_same("alone", be_tensor_view(c, t), one + 2 * K, K);
         a.cap = 0;
         FAILS(RC_INVALID, be_softcap(c, &a, err));
         be_tensor_free(c, &t);
@@ -435,7 +435,7 @@ static void pools_as_sentence_transformers(void **state)
         }
         a.kind = (enum be_pool)kind;
         OK(be_pool(c, &a, err));
-        near("pool", be_tensor_view(c, to), want, 3 * K, 1e-7, 1e-7);
+        assert_near("pool", be_tensor_view(c, to), want, 3 * K, 1e-7, 1e-7);
     }
     a.n_seqs = 1;
     a.offsets = empty;

@@ -93,7 +93,8 @@ static void spans_agree_and_do_not_see_each_other(void **state)
             last.g_row = t.g_row + t.n_g - 1; /* the last vector alone */
             last.n_g = 1;
             run(c, &last, one);
-            same("alone", one, out + (size_t)(t.n_g - 1) * t.n * t.width, (size_t)t.n * t.width);
+            assert_same("alone", one, out + (size_t)(t.n_g - 1) * t.n * t.width,
+                        (size_t)t.n * t.width);
             be_ctx_free(&c);
         }
         free(a);

@@ -30,11 +30,11 @@ static void everywhere(const char *what, run_fn *op, const void *arg, const floa
             continue;
         memset(out, 0, n * sizeof(*out));
         op(c, arg, out);
-        near(what, out, want, n, abs_tol, rel_tol);
+        assert_near(what, out, want, n, abs_tol, rel_tol);
         if (i < N_LEVELS)
             memcpy(one + i * n, out, n * sizeof(*out));
         else
-            same(what, out, one + (i - N_LEVELS) * n, n);
+            assert_same(what, out, one + (i - N_LEVELS) * n, n);
         be_ctx_free(&c);
     }
     free(out);
@@ -129,7 +129,7 @@ static void nan_stays_and_open_bounds_do_not_clamp(void **state)
         a.x = a.out = x = tensor(c, 1, 9, in);
         OK(be_act(c, &a, err));
         OK(be_tensor_read(c, x, 0, 1, out, err));
-        near("clamp", out, in, 9, 0, 0);
+        assert_near("clamp", out, in, 9, 0, 0);
         a.lo = -2;
         a.hi = 2;
         OK(be_act(c, &a, err));
@@ -590,7 +590,7 @@ static void rows_do_not_depend_on_those_after_them(void **state)
         run_local(c, &t, all);
         t.n = 13;
         run_local(c, &t, few);
-        same("attention_local", few, all, 13 * cols);
+        assert_same("attention_local", few, all, 13 * cols);
         be_ctx_free(&c);
     }
     free(x);

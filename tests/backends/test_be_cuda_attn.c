@@ -134,9 +134,9 @@ static void matches_and_chunks_agree(void **state)
         for (size_t j = 0; j < 3; j++) {
             sequence(gpu, g, g->kv, n, cuts[j], q, k, v, j ? got : first);
             if (j == 0)
-                near("whole", first, want, qn, g->tol, 0);
+                assert_near("whole", first, want, qn, g->tol, 0);
             else
-                same("chunks", got, first, qn);
+                assert_same("chunks", got, first, qn);
         }
         free(q);
         free(k);
@@ -175,7 +175,7 @@ static void neighbours(void **state)
         cache_deinit(&h);
     }
     for (int i = 0; i < S; i++)
-        same("alone", one + row[i] * QW, all + row[i] * QW, len[i] * QW);
+        assert_same("alone", one + row[i] * QW, all + row[i] * QW, len[i] * QW);
     for (int i = 0; i < QW; i++)
         assert_true(all[5 * QW + i] == 0 && one[35 * QW + i] == 0);
     free(q);
@@ -231,11 +231,11 @@ static void decode_many(void **state)
 
                 s[i].row0 = 0;
                 step(&h, q + i * QW, k + i * KW, v + i * KW, &s[i], 1, 1, alone);
-                same("alone", alone, got + i * QW, QW);
+                assert_same("alone", alone, got + i * QW, QW);
             }
         cache_deinit(&h);
     }
-    near("decode", got, want, S * QW, ABS_F32, 0);
+    assert_near("decode", got, want, S * QW, ABS_F32, 0);
     free(q);
     free(k);
     free(v);
@@ -290,9 +290,9 @@ static void packed_sequences(void **state)
             inputs(g, 100, &q, &k, &v, &a, &b);
             want = packed(cpu, g, q, k, v, off, 4, radius[r]);
             got = packed(gpu, g, q, k, v, off, 4, radius[r]);
-            near("packed", got, want, 100 * qw, ABS_F32, 0);
+            assert_near("packed", got, want, 100 * qw, ABS_F32, 0);
             one = packed(gpu, g, q + qw, k + kw, v + kw, alone, 1, radius[r]);
-            same("alone", one, got + qw, 69 * qw);
+            assert_same("alone", one, got + qw, 69 * qw);
             free(q);
             free(k);
             free(v);
@@ -364,9 +364,9 @@ static void relative_positions(void **state)
             at[k] = k < 3 ? x[k] + w : x[k];
         OK(relative(cpu, g, x, off, 4, rel, &want, err));
         OK(relative(gpu, g, x, off, 4, rel, &got, err));
-        near("relative", got, want, 100 * w, ABS_F32, 0);
+        assert_near("relative", got, want, 100 * w, ABS_F32, 0);
         OK(relative(gpu, g, at, alone, 1, rel, &one, err));
-        same("alone", one, got + w, 69 * w);
+        assert_same("alone", one, got + w, 69 * w);
         free(want);
         free(got);
         free(one);

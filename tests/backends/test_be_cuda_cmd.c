@@ -47,7 +47,7 @@ static void fusions_and_graphs_change_nothing(void **state)
 
     for (int i = 0; i < 4; i++) {
         decode(&r[i], i & 1, i & 2);
-        same("logits", r[i].logits, r[0].logits, 2 * TM_V);
+        assert_same("logits", r[i].logits, r[0].logits, 2 * TM_V);
         assert_memory_equal(r[i].ids, r[0].ids, 2 * sizeof(int32_t));
         assert_int_equal(r[i].st.hot_allocs, 0);
         assert_int_equal(r[i].ks.hot_compiles, 0);
@@ -84,11 +84,11 @@ static void chunks_and_neighbours(void **state)
     OK(tm_step(&m, 0, TM_SEQS, 16, 0, ids, err)); /* four times the same text */
     whole = read_all(c, m.logits, TM_SEQS * 16, TM_V);
     for (int s = 1; s < TM_SEQS; s++)
-        same("neighbour", whole + s * 16 * TM_V, whole, 16 * TM_V);
+        assert_same("neighbour", whole + s * 16 * TM_V, whole, 16 * TM_V);
     for (uint32_t p = 0; p < 16; p += 4) {
         OK(tm_step(&m, 2, 1, 4, p, ids + p, err));
         part = read_all(c, m.logits, 4, TM_V);
-        same("chunk", part, whole + p * TM_V, 4 * TM_V);
+        assert_same("chunk", part, whole + p * TM_V, 4 * TM_V);
         free(part);
     }
     free(whole);
@@ -182,7 +182,7 @@ static void a_first_part_goes_ahead(void **state)
         k = kstats_of(c);
         OK(be_tensor_read(c, t, 0, 1, pass ? got : want, err));
         if (pass)
-            same("in parts", got, want, 8);
+            assert_same("in parts", got, want, 8);
         assert_int_equal(k.stream_steps - before.stream_steps, pass == 0 ? 1 : pass == 1 ? 2 : 0);
         assert_int_equal(k.graph_captures - before.graph_captures, pass == 2 ? 2 : 0);
         assert_int_equal(k.graph_replays - before.graph_replays, pass == 3 ? 2 : 0);
@@ -206,7 +206,7 @@ static void no_capture(void **state)
         for (int j = 0; j < 5; j++)
             OK(be_softcap(c, &s, err));
         OK(be_tensor_read(c, t, 0, 1, i ? two : one, err));
-        same("again", i ? two : one, one, 8);
+        assert_same("again", i ? two : one, one, 8);
     }
     unsetenv("INFERD_EMU_FAIL");
     assert_int_equal(kstats_of(c).graph_captures, 0);

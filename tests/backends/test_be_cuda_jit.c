@@ -49,8 +49,8 @@ static void without_a_compiler(void **state)
     setenv("INFERD_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so.12", 1);
     assert_int_equal(product("off", off, &ks, &why), RC_OK);
     assert_int_equal(product("guarded", on, &ks, &why), RC_OK);
-    same("guarded", on[0], off[0], 3 * 64);
-    same("sealed", on[1], off[0], 3 * 64);
+    assert_same("guarded", on[0], off[0], 3 * 64);
+    assert_same("sealed", on[1], off[0], 3 * 64);
     assert_int_equal(ks.jit_compiles + ks.jit_active + ks.hot_compiles, 0);
     assert_int_equal(ks.dispatch[BE_KROUTE_JIT], 0);
     assert_int_equal(product("exact", on, &ks, &why), RC_UNSUPPORTED);
@@ -74,12 +74,12 @@ static void with_a_compiler(void **state)
     }
     assert_int_equal(product("off", off, &ks, &why), RC_OK);
     assert_int_equal(product("profile", on, &ks, &why), RC_OK);
-    same("profile", on[1], off[0], 3 * 64);
+    assert_same("profile", on[1], off[0], 3 * 64);
     assert_true(ks.jit_compiles > 0);
     assert_int_equal(ks.dispatch[BE_KROUTE_JIT], 0); /* never activated */
     assert_int_equal(product("guarded", on, &ks, &why), RC_OK);
-    same("before", on[0], off[0], 3 * 64);
-    same("after", on[1], off[0], 3 * 64);
+    assert_same("before", on[0], off[0], 3 * 64);
+    assert_same("after", on[1], off[0], 3 * 64);
     assert_int_equal(ks.hot_compiles, 0);
 }
 

@@ -98,7 +98,7 @@ static void close_to(const char *what, const float *got, const float *want, size
 
     for (size_t i = 0; i < n; i++)
         max = fmax(max, fabs((double)want[i]));
-    near(what, got, want, n, rel * (max + 1), 0);
+    assert_near(what, got, want, n, rel * (max + 1), 0);
 }
 
 static void check(struct be_ctx *c, const struct prod *p, double rel)
@@ -187,7 +187,7 @@ static void alone(struct be_ctx *c, enum be_dtype t)
 
         product(c, &p, &d, 7, cuts[k], some);
         for (int j = 0; j < 2; j++) {
-            same(be_dtype_name(p.t), some[j], all[j] + 7 * p.n_out[j], cuts[k] * p.n_out[j]);
+            assert_same(be_dtype_name(p.t), some[j], all[j] + 7 * p.n_out[j], cuts[k] * p.n_out[j]);
             free(some[j]);
         }
     }
@@ -267,8 +267,8 @@ static void warpgroups_keep_the_bits(void **state)
     all = chained("90", &d, &p, MAX_N);
     other = chained("80", &d, &p, MAX_N);
     few = chained("90", &d, &p, 9);
-    same("sm_90 and sm_80", all, other, (size_t)MAX_N * p.n_out[1]);
-    same("80 rows and 9", few, all, 9 * (size_t)p.n_out[1]);
+    assert_same("sm_90 and sm_80", all, other, (size_t)MAX_N * p.n_out[1]);
+    assert_same("80 rows and 9", few, all, 9 * (size_t)p.n_out[1]);
     free(all);
     free(other);
     free(few);
@@ -287,7 +287,7 @@ static void one_tf32(struct be_ctx *c, const struct prod *p)
     product(gpu, p, &d, 0, p->rows, want);
     product(c, p, &d, 0, p->rows, got);
     if (p->t != BE_F32)
-        same(be_dtype_name(p->t), got[0], want[0], p->rows * n);
+        assert_same(be_dtype_name(p->t), got[0], want[0], p->rows * n);
     for (uint32_t i = 0; p->t == BE_F32 && i < p->rows * n; i++) {
         const float *x = d.x + (size_t)(i / n) * p->k, *w = (float *)(void *)d.w[0];
         double sum = 0, off = fabs((double)got[0][i] - want[0][i]);
@@ -387,7 +387,7 @@ static void fusions_change_nothing(void **state)
     a = shared_rows(true, &on);
     test_seed = seed;
     b = shared_rows(false, &off);
-    same("fused", a, b, 3 * 64);
+    assert_same("fused", a, b, 3 * 64);
     assert_int_equal(off.fused, 0);
     assert_int_equal(on.fused, 3); /* by the norm; twice the same rows */
     assert_int_equal(on.dispatch[BE_KROUTE_BUCKET] + 3, off.dispatch[BE_KROUTE_BUCKET]);
@@ -492,7 +492,7 @@ static void a_layers_end_is_the_same_fused(void **state)
             a = layer_end(true, compute[i], n, &on);
             test_seed = seed;
             b = layer_end(false, compute[i], n, &off);
-            same("a layer's end", a, b, 9 * END_D);
+            assert_same("a layer's end", a, b, 9 * END_D);
             /* the scale, the second norm and its int8 form; of one row also the gate's scale and
              * two int8 forms */
             fewer = n == 1 ? 6 : 3;

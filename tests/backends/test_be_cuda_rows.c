@@ -41,7 +41,7 @@ static void compare(const char *what, struct run r[2], int t, uint32_t n, uint32
 {
     float *want = read_all(cpu, r[0].t[t], n, k), *got = read_all(gpu, r[1].t[t], n, k);
 
-    near(what, got, want, (size_t)n * k, ABS, REL);
+    assert_near(what, got, want, (size_t)n * k, ABS, REL);
     free(want);
     free(got);
 }
@@ -340,7 +340,7 @@ static void rows_alone(void **state)
         OK(be_tensor_write(gpu, t, 0, 1, x + i * K, err));
         OK(be_rms_norm(gpu, &a, err));
         one = read_all(gpu, o, 1, K);
-        same("alone", one, all + i * K, K);
+        assert_same("alone", one, all + i * K, K);
         free(one);
     }
     be_tensor_free(gpu, &t);

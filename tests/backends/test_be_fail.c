@@ -30,7 +30,7 @@ static void without_a_plan_it_computes(void **state)
 
     OK(be_argmax(c, &a, err));
     assert_int_equal(id, 3);
-    same("view", be_tensor_view(c, t), v, 4);
+    assert_same("view", be_tensor_view(c, t), v, 4);
     be_fail_counts(c, &ops, &allocs);
     assert_int_equal(ops, 2); /* write, argmax */
     assert_int_equal(allocs, 1);

@@ -659,7 +659,7 @@ static void rotation_by_two_positions_is_near_the_executors(void **s)
     for (kx_u r = 0; r < ROWS; r++)
         for (kx_u p = 0; p < HEADS * DIM / 2 + 5; p++)
             fn(&a, (struct uint2){p, r});
-    near("rope2d", x, want, ALL, 2e-5, 0);
+    assert_near("rope2d", x, want, ALL, 2e-5, 0);
 }
 
 int main(void)

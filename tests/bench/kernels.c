@@ -1,12 +1,14 @@
 /* kernels.c - micro-benchmark of the CPU backend (target bench-kernels; no test).
  *
- *   bench-kernels [threads] [level] [f32 gemm] [attention | eg2]
+ *   bench-kernels [threads] [level] [f32 gemm] [attention | eg2 | blas]
  *
  * Prints, per type and shape, the best of some runs: GB/s of weight bytes for one
  * row (decode is bound by them) and GFLOP/s for many rows. Numbers of one machine
  * say little; docs/backend-cpu.md quotes ratios. "eg2": only the operations of
  * EmbeddingGemma 2 at its real geometry (text of 512 and 8,192 tokens, a picture, a sound).
+ * "blas": f32 products of BGE-M3, each beside cblas_sgemm on one thread.
  */
+#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,6 +342,50 @@ static void bench_eg2(struct be_ctx *c)
     bench_linear(c, BE_F32, 1024, 4096, 1, sound, 1);
 }
 
+/* --------------------------------------------------------- beside OpenBLAS, f32 */
+
+/* n rows of k columns into m outputs, by a library whose answers no model may use (be_cpu_blas.c).
+ */
+static void blas(uint32_t m, uint32_t k, uint32_t n)
+{
+    size_t n_x = (size_t)n * k, n_w = (size_t)m * k;
+    float *x = malloc(n_x * sizeof(float)), *w = malloc(n_w * sizeof(float));
+    float *y = malloc((size_t)n * m * sizeof(float));
+    double best = 1e9, spent = 0;
+
+    for (size_t i = 0; i < n_x; i++)
+        x[i] = (float)(int)(rnd() % 2001) * 0.001f - 1.0f;
+    for (size_t i = 0; i < n_w; i++)
+        w[i] = 0.001f * (float)(rnd() & 1023);
+    for (int r = 0; r < 3 || (r < 200 && spent < 0.4); r++) {
+        double t = now();
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n, (blasint)m, (blasint)k, 1,
+                    x, (blasint)k, w, (blasint)k, 0, y, (blasint)m);
+        t = now() - t;
+        spent += t;
+        best = t < best ? t : best;
+    }
+    printf("   cblas_sgemm of the same, one thread: n %u: %6.1f GFLOP/s\n", n,
+           2e-9 * (double)n * m * k / best);
+    free(x);
+    free(w);
+    free(y);
+}
+
+static void bench_blas(struct be_ctx *c)
+{
+    static const uint32_t shapes[][2] = {{1024, 1024}, {4096, 1024}, {1024, 4096}};
+    static const uint32_t rows[] = {32, 1088};
+
+    openblas_set_num_threads(1);
+    for (size_t i = 0; i < 3; i++) {
+        bench_linear(c, BE_F32, shapes[i][0], shapes[i][1], 1, rows, 2);
+        for (size_t j = 0; j < 2; j++)
+            blas(shapes[i][0], shapes[i][1], rows[j]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const enum be_dtype types[] = {
@@ -363,6 +409,11 @@ int main(int argc, char **argv)
     printf("kernels %s, f32 gemm %s, %u threads\n", st.kernels, st.f32_gemm, st.n_threads);
     if (argc > 4 && strcmp(argv[4], "eg2") == 0) {
         bench_eg2(c);
+        be_ctx_free(&c);
+        return 0;
+    }
+    if (argc > 4 && strcmp(argv[4], "blas") == 0) {
+        bench_blas(c);
         be_ctx_free(&c);
         return 0;
     }
