@@ -383,10 +383,12 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
     struct sup_part *p = user;
     struct sup_call *c = p->call;
     struct sup_fail f;
+    /* a task that ran until its time was over has used what it was given to read */
+    bool used = err && err->code == RC_DEADLINE && p->ticket && sup_ticket_started(p->ticket);
 
     enter(c);
     p->ticket = NULL;
-    sup_admit_end(p, err == NULL, false);
+    sup_admit_end(p, err == NULL, used);
     c->n_left--;
     if (err)
         sup_pass_failed(c->front, c->model_id, err);

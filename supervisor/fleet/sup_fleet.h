@@ -56,7 +56,8 @@ struct sup_task {
      * on_end(NULL). */
     void (*on_frame)(void *user, const Ipc__Frame *f);
     /* Exactly once unless cancelled: NULL = success; else why, and whether and
-     * when to retry (retry_after_ms 0 = do not). Not called after _cancel. */
+     * when to retry (retry_after_ms 0 = do not). Not called after _cancel. The ticket may
+     * be asked whether it had started until this returns, and never after. */
     void (*on_end)(void *user, const struct rc_err *err, uint32_t retry_after_ms);
     void *user;
 };

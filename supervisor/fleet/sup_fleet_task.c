@@ -321,8 +321,9 @@ static void finish(struct sup_ticket *t)
     uint32_t retry = t->retry_after_ms;
 
     t->end_err = NULL;
-    ticket_free(t); /* dead for the user from here on, also if it submits again */
+    t->in_callback = true; /* a cancel inside frees nothing */
     on_end(user, err, retry);
+    ticket_free(t);
     free(err);
 }
 
