@@ -463,6 +463,8 @@ bool sup_call_submit(struct sup_call *c, uint32_t part, Ipc__Frame *frame, struc
         sup_admit_refused(c, "queue");
     err.code = rc;
     sup_fail_refused(f, &err);
+    if (rc == RC_BUSY)
+        f->retry_ms = sup_fleet_again_ms(c->front->fleet, c->model_id);
     return false;
 }
 

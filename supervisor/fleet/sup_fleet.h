@@ -68,6 +68,9 @@ struct sup_task {
  */
 enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t, struct sup_ticket **out,
                          struct rc_err *err);
+/* When a request that was refused for max_queue should come again, ms: by then half of what is in
+ * the model's queue has ended, if it goes on as it did. */
+uint32_t sup_fleet_again_ms(struct sup_fleet *f, const char *model);
 /* The client left: the worker hears of it at once. Idempotent; accepts NULL. */
 void sup_ticket_cancel(struct sup_ticket **t);
 /* A slow client pauses its own stream only: while paused, deltas are kept (bounded

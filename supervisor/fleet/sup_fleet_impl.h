@@ -206,6 +206,7 @@ struct slot {
     size_t n_suspects, n_waiting;
     struct sup_fair lane[FLEET_LANES];
     uint32_t n_tasks;              /* tickets that have not ended */
+    struct sup_pace pace;          /* of their ends */
     uint32_t refs;                 /* tickets that live */
     struct lnk demand;             /* in the fleet's queue while it wants a worker */
     uint64_t blocked_ms;           /* since when it waits for room, 0 = it does not */

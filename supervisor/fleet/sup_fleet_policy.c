@@ -237,3 +237,27 @@ bool sup_window_fits(const struct sup_window *out, uint64_t units, size_t own,
         return true;
     return out->units + (units < most->each ? units : most->each) <= most->units;
 }
+
+/* -------------------------------------------------------------------- pace */
+
+void sup_pace_begin(struct sup_pace *p, uint64_t now_ms)
+{
+    p->last_ms = now_ms;
+}
+
+void sup_pace_end(struct sup_pace *p, uint64_t now_ms)
+{
+    double took = now_ms > p->last_ms ? (double)(now_ms - p->last_ms) : 0;
+
+    p->last_ms = now_ms;
+    p->every_ms = p->every_ms > 0 ? p->every_ms + (took - p->every_ms) / 8 : took;
+}
+
+uint32_t sup_pace_again_ms(const struct sup_pace *p, uint32_t n)
+{
+    double ms = p->every_ms * (double)n / 2;
+
+    if (ms >= SUP_AGAIN_MAX_MS)
+        return SUP_AGAIN_MAX_MS;
+    return ms <= SUP_AGAIN_MIN_MS ? SUP_AGAIN_MIN_MS : (uint32_t)ms;
+}

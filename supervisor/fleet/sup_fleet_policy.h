@@ -113,6 +113,23 @@ enum sup_turn { SUP_TURN_WAIT, SUP_TURN_SUSPECT, SUP_TURN_ALL };
  * suspect that has delivered nothing; n_suspects waiting; deaths of the first. */
 enum sup_turn sup_poison_turn(size_t n_sent, bool trial, size_t n_suspects, unsigned first_deaths);
 
+/* -------------------------------------------------------------------- pace
+ *
+ * When a refused request should come again: the queue's own speed says it. A queue that is full
+ * of n ends one task every so often; by the time told, half of what is in it has ended. */
+struct sup_pace { /* zeros at first */
+    uint64_t last_ms; /* the last end, or when the queue was last empty */
+    double every_ms;  /* between ends while there was work, a mean that forgets; 0 = not known */
+};
+#define SUP_AGAIN_MIN_MS 1000
+#define SUP_AGAIN_MAX_MS 60000
+/* A queue that was empty has a task. */
+void sup_pace_begin(struct sup_pace *p, uint64_t now_ms);
+/* A task was answered. */
+void sup_pace_end(struct sup_pace *p, uint64_t now_ms);
+/* From SUP_AGAIN_MIN_MS to SUP_AGAIN_MAX_MS. */
+uint32_t sup_pace_again_ms(const struct sup_pace *p, uint32_t n);
+
 /* ----------------------------------------------------------------- windows
  *
  * How much of one kind of work is in a worker at once. Units: sequences, or tokens. A task

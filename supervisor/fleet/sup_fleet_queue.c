@@ -18,7 +18,6 @@
 #define ANSWER_GUESS 256 /* tokens of an answer that are charged before it is known */
 #define PASS_ROWS 8192   /* of an encoder's pass, at most */
 #define PASS_LEAST 2048  /* tokens that an encoder is given ahead in any case */
-#define RETRY_SOON_MS 1000
 
 static enum fleet_lane lane_of(Ipc__Frame__BodyCase kind)
 {
@@ -231,6 +230,6 @@ bool queue_make_room(struct sup_fleet *f, struct slot *s, const char *tenant, ui
                  "was the newest of the tenant with most of them: try again later",
                  s->id, s->n_tasks);
     SUP_LOG(SUP_INFO, "queue_share", SUP_S("model", s->id), SUP_S("for", tenant));
-    ticket_end(LNK_OF(newest, struct sup_ticket, fair), &err, RETRY_SOON_MS);
+    ticket_end(LNK_OF(newest, struct sup_ticket, fair), &err, sup_pace_again_ms(&s->pace, s->n_tasks));
     return true;
 }

@@ -275,6 +275,7 @@ void slot_on_loaded(struct worker *w, const Ipc__Loaded *l)
     sup_series_add(sup_series(f->metrics, SUP_M_MODEL_LOADS, s->label, "ok"), 1);
     sup_series_observe(sup_series(f->metrics, SUP_M_MODEL_LOAD_SECONDS, s->label, NULL), took);
     slot_set(f, s, SUP_SLOT_READY, "loaded");
+    sup_pace_begin(&s->pace, fleet_now_ms(f)); /* who waited for the load says nothing of it */
     SUP_LOG(SUP_INFO, "model_loaded", SUP_S("model", s->id), SUP_I("pid", w->pid),
             SUP_S("family", l->family), SUP_S("quant", l->quant), SUP_S("kernels", l->kernels),
             SUP_I("weight_bytes", l->weight_bytes), SUP_F("seconds", took), SUP_S("note", l->note));

@@ -127,10 +127,12 @@ static void uncount(struct sup_ticket *t, enum rc code)
     t->f->n_tasks--;
     s->used_ms = fleet_now_ms(t->f);
     sup_series_set(s->m_active, s->n_tasks);
-    if (code == RC_OK)
+    if (code == RC_OK) {
         sup_series_add(s->m_ok, 1);
-    else
+        sup_pace_end(&s->pace, s->used_ms);
+    } else {
         sup_series_add(sup_series(t->f->metrics, SUP_M_TASKS, s->label, result_word(code)), 1);
+    }
 }
 
 static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
@@ -626,7 +628,8 @@ static enum rc ticket_new(struct sup_ticket **out, struct sup_fleet *f, struct s
 /* The disk was looked at a moment ago and no newer look is on its way. */
 static bool list_fresh(const struct sup_fleet *f)
 {
-    return f->scanned && !f->stale && !f->scanning && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
+    return f->scanned && !f->stale && !f->scanning &&
+           fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
 }
 
 /* What a new ticket finds: sent at once, waits, or is refused with a reason. */
@@ -703,6 +706,8 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
         ticket_free(t);
         return rc_fail(err, RC_NOMEM, "no memory for a request");
     }
+    if (s->n_tasks == 0)
+        sup_pace_begin(&s->pace, fleet_now_ms(f));
     s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
@@ -713,6 +718,13 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     *out = t;
     place(f, s, t);
     return RC_OK;
+}
+
+uint32_t sup_fleet_again_ms(struct sup_fleet *f, const char *model)
+{
+    const struct slot *s = fleet_slot(f, model);
+
+    return s ? sup_pace_again_ms(&s->pace, s->n_tasks) : SUP_AGAIN_MIN_MS;
 }
 
 void sup_ticket_cancel(struct sup_ticket **pt)

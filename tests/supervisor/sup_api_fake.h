@@ -74,6 +74,7 @@ struct sup_fleet {
     unsigned n_tickets, n_cancelled, n_rescans;
     enum rc refuse;     /* of the next submit */
     unsigned refuse_at; /* after this many submits */
+    uint32_t again_ms;  /* what a full queue says; 0 = 1000 */
     void (*rescan_done)(void *);
     void *rescan_user;
     bool hold_rescan, not_ready, not_started;
@@ -224,6 +225,11 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *t, struct s
     FAKE_CHECK(k->frame);
     *out = k;
     return RC_OK;
+}
+uint32_t sup_fleet_again_ms(struct sup_fleet *f, const char *model)
+{
+    FAKE_CHECK(model && *model);
+    return f->again_ms ? f->again_ms : 1000;
 }
 void sup_ticket_cancel(struct sup_ticket **t)
 {
@@ -506,8 +512,8 @@ static inline void fake_end(unsigned i, const struct rc_err *err, uint32_t retry
 
     if (t->dead)
         return;
-    fake_bury(t);
     t->task.on_end(t->task.user, err, retry_ms);
+    fake_bury(t); /* it may be asked until then */
 }
 
 static inline void fake_fail(unsigned i, enum rc rc, const char *msg, uint32_t retry_ms)

@@ -219,8 +219,11 @@ static void test_what_is_given_back(void **state)
     assert_int_equal(T.req.status, 504);
     assert_int_equal(tokens_left(), 92);
     T.fleet.refuse = RC_BUSY;
+    T.fleet.again_ms = 7300; /* as the queue's own speed says */
     post(BODY);
     assert_int_equal(T.req.status, 503);
+    assert_header("Retry-After", "8");
+    assert_non_null(strstr(fake_answer(), "\"retry_after_ms\":7300"));
     assert_int_equal(tokens_left(), 92);
     assert_true(metric(SUP_M_ADMISSION_REFUSED, "queue", NULL) == 1);
 }

@@ -443,6 +443,30 @@ static void windows_keep_a_worker_fed_and_no_more(void **s)
     }
 }
 
+static void a_full_queue_says_when_half_of_it_has_ended(void **s)
+{
+    struct sup_pace p = {0};
+    uint64_t now = 5000;
+
+    (void)s;
+    assert_int_equal(sup_pace_again_ms(&p, 256), SUP_AGAIN_MIN_MS); /* nothing is known */
+    sup_pace_begin(&p, now);
+    for (int i = 0; i < 40; i++)
+        sup_pace_end(&p, now += 4000);
+    assert_int_equal(sup_pace_again_ms(&p, 6), 12000);
+    assert_int_equal(sup_pace_again_ms(&p, 0), SUP_AGAIN_MIN_MS);
+    assert_int_equal(sup_pace_again_ms(&p, 30), SUP_AGAIN_MAX_MS);
+    assert_int_equal(sup_pace_again_ms(&p, UINT32_MAX), SUP_AGAIN_MAX_MS);
+    sup_pace_begin(&p, now += 3600000); /* an idle hour is no slow task */
+    sup_pace_end(&p, now += 4000);
+    assert_int_equal(sup_pace_again_ms(&p, 6), 12000);
+    for (int i = 0; i < 60; i++)
+        sup_pace_end(&p, now += 10); /* it has become fast: forgotten after some dozens */
+    assert_int_equal(sup_pace_again_ms(&p, 6), SUP_AGAIN_MIN_MS);
+    sup_pace_end(&p, now - 50); /* a clock that went back */
+    assert_int_equal(sup_pace_again_ms(&p, 6), SUP_AGAIN_MIN_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_limit_may_become_known_late),
         cmocka_unit_test(random_claims_never_break_the_sum),
         cmocka_unit_test(the_machine_has_a_limit),
+        cmocka_unit_test(a_full_queue_says_when_half_of_it_has_ended),
         cmocka_unit_test(windows_keep_a_worker_fed_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
