@@ -8,7 +8,7 @@
  *
  * Always true: a ticket that is counted in its slot is in one lane's queue, waiting exactly
  * while it is in the slot's list `waiting`; worker->out is the sum over its sent tickets.
- * Change freely: windows_of. Tests: tests/supervisor/test_sup_fleet.c,
+ * Change freely: windows_of. Tests: tests/supervisor/test_sup_fleet_queue.c,
  * test_sup_fleet_policy.c (the windows), test_sup_fair.c (the order)
  */
 #include "sup_fleet_impl.h"

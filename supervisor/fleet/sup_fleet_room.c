@@ -3,7 +3,7 @@
  * Counts what stands, asks sup_fleet_policy.c whom to evict, and drains those. Knows the
  * ledger and slots, no tasks. Always true: the ledger's sum is the sum of the workers' claims
  * and within its limits, checked after every change (fleet_ledger_show); nobody is evicted
- * unless that makes the room. Tests: tests/supervisor/test_sup_fleet.c,
+ * unless that makes the room. Tests: tests/supervisor/test_sup_fleet_room.c,
  * test_sup_fleet_policy.c, test_sup_fleet_random.c */
 #include "sup_fleet_impl.h"
 

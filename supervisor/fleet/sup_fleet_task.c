@@ -6,7 +6,7 @@
  * its worker's sent list, or ENDED and in none; its packed frame lives until the
  * first answer, so that a crash before can be hidden; on_end is called once, or
  * never after a cancel; ends with an error are called from the deferred turn only.
- * Tests: tests/supervisor/test_sup_fleet.c */
+ * Tests: tests/supervisor/test_sup_fleet_queue.c */
 #include "sup_fleet_impl.h"
 
 #include <stdio.h>
