@@ -8,6 +8,8 @@ reason, never passed. Logs: build/test-logs/.
 """
 import argparse
 import glob
+import hashlib
+import io
 import os
 import re
 import shutil
@@ -15,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -23,6 +27,13 @@ CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 PY_PACKAGES = ["openai==3.57.0", "jsonschema==4.26.0", "cohere==7.3.1", "kubernetes-validate==1.37.0", "schemathesis==4.32.5",
                "langchain-openai==1.7.4", "llm==0.36"]
 NODE_PACKAGES = ["openai@7.59.0", "@kubernetes-models/keda@2.0.0", "@kubernetes-models/prometheus-operator@6.0.0"]
+# Schemas of Kubernetes objects, in modules of Go's proxy: (module, version, SHA-256 of its archive, files of it)
+CRD_MODULES = [
+    ("sigs.k8s.io/gateway-api-inference-extension", "v1.2.0", "db935d73d874c93173e3a9b3bf29a1e8828eeb8a19bf04aceb80e01bab3ebbe5",
+     ["config/crd/bases/inference.networking.k8s.io_inferencepools.yaml",
+      "config/crd/bases/inference.networking.x-k8s.io_inferenceobjectives.yaml"]),
+    ("sigs.k8s.io/gateway-api", "v1.4.0", "209e17fd8aa93b9444cf358240060e7435668ed7ca80793be160c59a74c4d5bc", ["config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"]),
+]
 JOBS = min(2, os.cpu_count() or 1)  # programs under test at once
 # Programs of cmocka at once: some only wait (test_sup_fleet), and the longest begin first, so that none is left over at the end.
 UNIT_JOBS = JOBS + 1
@@ -333,6 +344,30 @@ def node_modules():
     return path
 
 
+def crds():
+    """A folder with the schemas of CRD_MODULES; None when the proxy cannot be reached or serves other bytes."""
+    path = os.path.join(CACHE, "test-crds")
+    os.makedirs(path, exist_ok=True)
+    for module, version, sha256, names in CRD_MODULES:
+        if all(os.path.exists(os.path.join(path, f"{version}-{os.path.basename(n)}")) for n in names):
+            continue
+        try:
+            with urllib.request.urlopen(f"https://proxy.golang.org/{module}/@v/{version}.zip", timeout=60) as r:
+                archive = r.read()
+        except OSError:
+            return None
+        if hashlib.sha256(archive).hexdigest() != sha256:
+            return None
+        with zipfile.ZipFile(io.BytesIO(archive)) as z:
+            for n in names:
+                text = z.read(f"{module}@{version}/{n}")
+                tmp = os.path.join(path, f".{os.getpid()}-{os.path.basename(n)}")
+                with open(tmp, "wb") as f:
+                    f.write(text)
+                os.rename(tmp, os.path.join(path, f"{version}-{os.path.basename(n)}"))
+    return path
+
+
 def models():
     cmd = [sys.executable, os.path.join(ROOT, "tests", "models", "get")]
     r = subprocess.run(cmd, stdout=subprocess.PIPE, text=True, check=False)
@@ -340,8 +375,8 @@ def models():
 
 
 def clients():
-    """What scripts need of the registries: (python, folder of weights, folder of node modules), each None when out of reach."""
-    return venv(), models(), node_modules()
+    """What scripts need of the registries: (python, folder of weights, folder of node modules, folder of schemas), each None when out of reach."""
+    return venv(), models(), node_modules(), crds()
 
 
 def script_one(py, src, folder, preset, n, timeout, env):
@@ -379,7 +414,7 @@ def scripts(folder, preset, label, fetched, only=None, timeout=600, without=None
     elif without:
         print(f"{label}: without {', '.join(n[:-3] for n in names if without.search(n))}", flush=True)
         names = [n for n in names if not without.search(n)]
-    py, weights, nm = fetched.result()
+    py, weights, nm, schemas = fetched.result()
     py = py or sys.executable
     env = {"INFERD_BIN": os.path.join(ROOT, "build", preset), "INFERD_PRESET": preset,
            "PYTHONPATH": os.path.join(ROOT, "tests", "e2e"), "PYTHONUNBUFFERED": "1"}
@@ -387,6 +422,8 @@ def scripts(folder, preset, label, fetched, only=None, timeout=600, without=None
         env["INFERD_TEST_MODELS"] = weights
     if nm:
         env["INFERD_TEST_NODE"] = nm
+    if schemas:
+        env["INFERD_TEST_CRDS"] = schemas
     took = every(JOBS, [n for n in names if not ALONE.search(n)], lambda n: script_one(py, src, folder, preset, n, timeout, env))
     took += every(1, [n for n in names if ALONE.search(n)], lambda n: script_one(py, src, folder, preset, n, timeout, env))
     p, f, s = (a - b for a, b in zip((T.passed, T.failed, T.skipped), before))
