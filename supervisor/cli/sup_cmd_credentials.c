@@ -162,7 +162,7 @@ static enum rc seal_one(struct cred_cmd *c, const char *origin, struct rc_err *e
 
 /* ------------------------------------------------------------------- actions */
 
-static enum rc origin_of(const struct cred_cmd *c, char out[SUP_ORIGIN_MAX + 1], struct rc_err *err)
+static enum rc origin_of(const struct cred_cmd *c, char out[SUP_ORIGIN_MAX], struct rc_err *err)
 {
     if (c->a->n_pos < 2)
         return rc_fail_what(err, RC_INVALID, "origin", "for which machine? expected https://HOST");
@@ -190,7 +190,7 @@ static enum rc check_master(struct cred_cmd *c, struct rc_err *err)
 
 static enum rc put(struct cred_cmd *c, bool must_be_there, struct rc_err *err)
 {
-    char origin[SUP_ORIGIN_MAX + 1];
+    char origin[SUP_ORIGIN_MAX];
     enum rc rc = origin_of(c, origin, err);
 
     if (rc != RC_OK || (rc = check_master(c, err)) != RC_OK)
@@ -218,7 +218,7 @@ static enum rc do_rotate(struct cred_cmd *c, struct rc_err *err)
 
 static enum rc do_remove(struct cred_cmd *c, struct rc_err *err)
 {
-    char origin[SUP_ORIGIN_MAX + 1];
+    char origin[SUP_ORIGIN_MAX];
     enum rc rc = origin_of(c, origin, err);
 
     if (rc != RC_OK)
@@ -284,8 +284,7 @@ static enum rc do_make_key(struct cred_cmd *c, struct rc_err *err)
         return rc_fail_what(err, RC_IO, "file", "making '%.200s': %s", path, strerror(errno));
     randombytes_buf(key, sizeof(key));
     sodium_bin2base64(text, sizeof(text), key, sizeof(key), sodium_base64_VARIANT_ORIGINAL);
-    strcat(text, "\n");
-    if (!sup_file_put(fd, text, strlen(text)) || fsync(fd) != 0) {
+    if (!sup_file_put(fd, text, strlen(text)) || !sup_file_put(fd, "\n", 1) || fsync(fd) != 0) {
         rc = rc_fail_what(err, RC_IO, "file", "writing '%.200s': %s", path, strerror(errno));
         (void)unlink(path);
     }

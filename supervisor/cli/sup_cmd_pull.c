@@ -136,17 +136,20 @@ const char *sup_pull_models_dir(const struct sup_args *a, const char *given)
     return given ? given : env && *env ? env : "models";
 }
 
-static enum rc token(const struct sup_args *a, char out[2048], struct rc_err *err)
+#define BEARER "Bearer "
+#define TOKEN_MAX (SUP_SECRET_BYTES - (sizeof(BEARER) - 1))
+
+static enum rc token(const struct sup_args *a, char out[SUP_SECRET_BYTES + 1], struct rc_err *err)
 {
     const char *path = a->v[O_TOKEN].text, *env = sup_env(a->envp, "HF_TOKEN");
     char *text = NULL;
     const char *s = env ? env : "";
-    size_t n = 0;
+    size_t n = 0, n_text = 0;
     enum rc rc = RC_OK;
 
     out[0] = '\0';
     if (path) {
-        if ((rc = sup_file_read(path, 1800, true, &text, &n, err)) != RC_OK)
+        if ((rc = sup_file_read(path, SUP_SECRET_BYTES, true, &text, &n_text, err)) != RC_OK)
             return rc;
         s = text;
     }
@@ -158,13 +161,15 @@ static enum rc token(const struct sup_args *a, char out[2048], struct rc_err *er
             rc = rc_fail_what(err, RC_INVALID, "token",
                               "the token of %s has to be one word of printable ASCII",
                               path ? path : "HF_TOKEN");
-    if (rc == RC_OK && (n > 1800 || (path && n == 0)))
-        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s is %s",
-                          path ? path : "HF_TOKEN", n ? "too long" : "empty");
+    if (rc == RC_OK && path && n == 0)
+        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s is empty", path);
+    if (rc == RC_OK && n > TOKEN_MAX)
+        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s has %zu bytes, at most %zu",
+                          path ? path : "HF_TOKEN", n, TOKEN_MAX);
     if (rc == RC_OK && n)
-        snprintf(out, 2048, "Bearer %.*s", (int)n, s);
+        snprintf(out, SUP_SECRET_BYTES + 1, BEARER "%.*s", (int)n, s);
     if (text)
-        explicit_bzero(text, strlen(text));
+        explicit_bzero(text, n_text);
     free(text);
     return rc;
 }

@@ -174,12 +174,27 @@ def the_token_is_no_word_of_the_command_line():
     with place() as (hub, models):
         r = pull(hub, models, "a/b", "--token", "x")
         equal(r.returncode, 2, r.stderr)
-        for text, says in (("", "empty"), ("two words\n", "one word"), ("x" * 5000, "bytes")):
+        for text, says in (("", "empty"), ("two words\n", "one word"), ("x" * 8186, "8186 bytes, at most 8185"), ("x" * 9000, "bytes")):
             with tempfile.NamedTemporaryFile("w") as f:
                 f.write(text)
                 f.flush()
                 r = pull(hub, models, "a/b", "--token-file", f.name)
                 check(r.returncode in (1, 2) and says in r.stderr, r.stderr)
+
+
+@case
+def the_longest_token_arrives_whole():
+    longest = "t" * (8192 - len("Bearer "))
+    with place() as (hub, models), tempfile.NamedTemporaryFile("w") as f:
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * 3000}).gated = longest
+        f.write(longest + "\n")
+        f.flush()
+        good(pull(hub, models, "a/b", "--token-file", f.name))
+        equal(set(hub.seen("hub", "authorization")), {f"Bearer {longest}"}, "the hub gets all of it")
+        shutil.rmtree(models)
+        good(pull(hub, models, "a/b", env={"HF_TOKEN": longest}))
+        r = pull(hub, models, "a/b", env={"HF_TOKEN": longest + "t"})
+        check(r.returncode == 2 and "8186 bytes, at most 8185" in r.stderr, r.stderr)
 
 
 @case
