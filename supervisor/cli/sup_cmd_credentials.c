@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "sup_common.h"
-#include "sup_conf.h"
 #include "sup_file.h"
 #include "sup_secrets.h"
 #include "sup_vault_cli.h"
@@ -54,22 +53,9 @@ struct cred_cmd {
 
 static enum rc read_master(struct cred_cmd *c, struct rc_err *err)
 {
-    const char *file = c->a->v[O_KEY_FILE].text, *config = c->a->v[O_CONFIG].text;
-    struct sup_conf conf = {0};
-    int used = 0;
-    enum rc rc = RC_OK;
+    enum rc rc =
+        sup_vault_master(&c->master, c->a, c->a->v[O_KEY_FILE].text, c->a->v[O_CONFIG].text, err);
 
-    if (!config)
-        config = sup_env(c->a->envp, "INFERD_CONFIG");
-    if (!file)
-        file = sup_env(c->a->envp, "INFERD_VAULT_KEY_FILE");
-    if (!file && config && *config) {
-        if ((rc = sup_conf_load(&conf, config, c->a->envp, 0, NULL, &used, err)) != RC_OK)
-            return rc;
-        file = conf.vault_key_file;
-    }
-    rc = sup_master_read(&c->master, file, sup_env(c->a->envp, "CREDENTIALS_DIRECTORY"), err);
-    sup_conf_deinit(&conf);
     if (rc == RC_OK && !c->master)
         rc = rc_fail_what(err, RC_INVALID, "key-file",
                           "no master key is named: say --key-file FILE ('inferd credentials "

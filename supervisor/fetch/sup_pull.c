@@ -247,10 +247,12 @@ static enum rc refused(const struct sup_pull *p, enum rc rc, struct rc_err *err)
                 "credentials set %.200s' (and accept the model's licence at the hub)",
                 p->ref.owner, p->ref.name, p->hub);
     else if (rc == RC_STATE)
-        rc_wrap(err,
-                "%s/%s: the hub asks who we are: give --token-file FILE or set HF_TOKEN (and "
-                "accept the model's licence at the hub)",
-                p->ref.owner, p->ref.name);
+        rc_wrap(
+            err,
+            "%s/%s: the hub asks who we are: give --token-file FILE or set HF_TOKEN, or keep it "
+            "in a vault, 'inferd credentials set %.200s' (and accept the model's licence at the "
+            "hub)",
+            p->ref.owner, p->ref.name, p->hub);
     else if (rc == RC_NOT_FOUND)
         rc_wrap(err, "%s/%s@%s is not at this hub", p->ref.owner, p->ref.name, p->ref.revision);
     return rc;
