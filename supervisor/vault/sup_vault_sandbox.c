@@ -142,18 +142,24 @@ static bool layer_landlock(int dir_fd)
                            LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE |
                            LANDLOCK_ACCESS_FS_READ_DIR;
     const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    struct landlock_ruleset_attr attr = {.handled_access_fs = (1ULL << 13) - 1};
+    /* files, ports, and what may be reached beyond the own fence: abstract sockets, signals */
+    uint64_t attr[3] = {(1ULL << 13) - 1, 3, 3};
     struct landlock_path_beneath_attr rule = {.allowed_access = files, .parent_fd = dir_fd};
     int fd, e;
     bool ok;
 
     if (abi < 1)
         return false;
-    if (abi >= 3) {
-        attr.handled_access_fs |= 1ULL << 13 | LANDLOCK_ACCESS_FS_TRUNCATE;
+    attr[0] |=
+        (abi >= 2 ? 1ULL << 13 : 0) | (abi >= 3 ? 1ULL << 14 : 0) | (abi >= 5 ? 1ULL << 15 : 0);
+    if (abi >= 3)
         rule.allowed_access |= LANDLOCK_ACCESS_FS_TRUNCATE;
-    }
-    fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(uint64_t), 0);
+    fd = (int)syscall(SYS_landlock_create_ruleset, attr,
+                      (abi >= 6   ? 3
+                       : abi >= 4 ? 2
+                                  : 1) *
+                          sizeof(attr[0]),
+                      0);
     if (fd < 0)
         return false;
     ok = syscall(SYS_landlock_add_rule, fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 &&
