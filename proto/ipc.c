@@ -450,6 +450,7 @@ enum rc ipc_recv(int fd, const ProtobufCMessageDescriptor *desc, ProtobufCMessag
     }
     rc = ipc_parse(buf, (size_t)n, memfd, desc, out, err);
 out:
+    explicit_bzero(buf, (size_t)n); /* it may hold a key or a secret, and children inherit stacks */
     for (size_t i = 0; i < n_fds; i++) {
         if (rc != RC_OK || i < first)
             close(fds[i]);

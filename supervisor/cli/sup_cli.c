@@ -110,6 +110,7 @@ const struct sup_cmd sup_cmds[] = {
      "  inferd pull bge-m3\n"
      "  inferd pull google/gemma-3-270m:Q8_0 --models-dir ./models\n"
      "  inferd pull owner/private@v1.2 --token-file ~/.hub-token\n"
+     "  inferd pull owner/private --vault-dir /srv/vault --key-file /etc/inferd/vault.key\n"
      "  inferd pull file:/mnt/usb/gemma-3-270m.gguf --json\n",
      sup_opts_pull, 1, SUP_POS_MAX, sup_cmd_pull, NULL},
     {"rm", "MODEL...", "remove models that were pulled",

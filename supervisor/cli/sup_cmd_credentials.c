@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "sup_common.h"
-#include "sup_conf.h"
 #include "sup_file.h"
 #include "sup_secrets.h"
 #include "sup_vault_cli.h"
@@ -54,22 +53,9 @@ struct cred_cmd {
 
 static enum rc read_master(struct cred_cmd *c, struct rc_err *err)
 {
-    const char *file = c->a->v[O_KEY_FILE].text, *config = c->a->v[O_CONFIG].text;
-    struct sup_conf conf = {0};
-    int used = 0;
-    enum rc rc = RC_OK;
+    enum rc rc =
+        sup_vault_master(&c->master, c->a, c->a->v[O_KEY_FILE].text, c->a->v[O_CONFIG].text, err);
 
-    if (!config)
-        config = sup_env(c->a->envp, "INFERD_CONFIG");
-    if (!file)
-        file = sup_env(c->a->envp, "INFERD_VAULT_KEY_FILE");
-    if (!file && config && *config) {
-        if ((rc = sup_conf_load(&conf, config, c->a->envp, 0, NULL, &used, err)) != RC_OK)
-            return rc;
-        file = conf.vault_key_file;
-    }
-    rc = sup_master_read(&c->master, file, sup_env(c->a->envp, "CREDENTIALS_DIRECTORY"), err);
-    sup_conf_deinit(&conf);
     if (rc == RC_OK && !c->master)
         rc = rc_fail_what(err, RC_INVALID, "key-file",
                           "no master key is named: say --key-file FILE ('inferd credentials "
@@ -162,7 +148,7 @@ static enum rc seal_one(struct cred_cmd *c, const char *origin, struct rc_err *e
 
 /* ------------------------------------------------------------------- actions */
 
-static enum rc origin_of(const struct cred_cmd *c, char out[SUP_ORIGIN_MAX + 1], struct rc_err *err)
+static enum rc origin_of(const struct cred_cmd *c, char out[SUP_ORIGIN_MAX], struct rc_err *err)
 {
     if (c->a->n_pos < 2)
         return rc_fail_what(err, RC_INVALID, "origin", "for which machine? expected https://HOST");
@@ -190,7 +176,7 @@ static enum rc check_master(struct cred_cmd *c, struct rc_err *err)
 
 static enum rc put(struct cred_cmd *c, bool must_be_there, struct rc_err *err)
 {
-    char origin[SUP_ORIGIN_MAX + 1];
+    char origin[SUP_ORIGIN_MAX];
     enum rc rc = origin_of(c, origin, err);
 
     if (rc != RC_OK || (rc = check_master(c, err)) != RC_OK)
@@ -218,7 +204,7 @@ static enum rc do_rotate(struct cred_cmd *c, struct rc_err *err)
 
 static enum rc do_remove(struct cred_cmd *c, struct rc_err *err)
 {
-    char origin[SUP_ORIGIN_MAX + 1];
+    char origin[SUP_ORIGIN_MAX];
     enum rc rc = origin_of(c, origin, err);
 
     if (rc != RC_OK)
@@ -284,8 +270,7 @@ static enum rc do_make_key(struct cred_cmd *c, struct rc_err *err)
         return rc_fail_what(err, RC_IO, "file", "making '%.200s': %s", path, strerror(errno));
     randombytes_buf(key, sizeof(key));
     sodium_bin2base64(text, sizeof(text), key, sizeof(key), sodium_base64_VARIANT_ORIGINAL);
-    strcat(text, "\n");
-    if (!sup_file_put(fd, text, strlen(text)) || fsync(fd) != 0) {
+    if (!sup_file_put(fd, text, strlen(text)) || !sup_file_put(fd, "\n", 1) || fsync(fd) != 0) {
         rc = rc_fail_what(err, RC_IO, "file", "writing '%.200s': %s", path, strerror(errno));
         (void)unlink(path);
     }

@@ -1,8 +1,8 @@
 /* sup_cmd_pull.c - `inferd pull`: models into the models folder, with a bar or plain lines.
  *
  * Knows options and what a person sees; sup_puller.c does the work. The token comes from a file
- * or the environment, never from the command line, which every process of the machine can read.
- * Tests: tests/e2e/pull.py
+ * a vault or the environment, never from the command line, which every process of the machine
+ * reads. Tests: tests/e2e/pull.py
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -13,9 +13,11 @@
 #include "sup_common.h"
 #include "sup_conf.h"
 #include "sup_file.h"
+#include "sup_master.h"
 #include "sup_pull_cli.h"
 #include "sup_puller.h"
 #include "sup_term.h"
+#include "sup_vault_cli.h"
 
 enum {
     O_MODELS,
@@ -23,6 +25,9 @@ enum {
     O_REVISION,
     O_HUB,
     O_TOKEN,
+    O_VAULT,
+    O_KEY_FILE,
+    O_CONFIG,
     O_OFFLINE,
     O_AGAIN,
     O_ARTIFACT,
@@ -43,6 +48,15 @@ const struct sup_opt sup_opts_pull[] = {
     {"hub", SUP_O_TEXT, "URL",
      "the hub (default INFERD_HUB_ENDPOINT, HF_ENDPOINT, else " SUP_HUB_DEFAULT ")", 0, 0},
     {"token-file", SUP_O_TEXT, "FILE", "file with the hub's token (default: HF_TOKEN)", 0, 0},
+    {"vault-dir", SUP_O_TEXT, "DIR",
+     "take the hub's credential of this vault (default INFERD_VAULT_DIR, or vault_dir of --config, "
+     "where HF_TOKEN is not set)",
+     0, 0},
+    {"key-file", SUP_O_TEXT, "FILE",
+     "the vault's master key (default INFERD_VAULT_KEY_FILE, vault_key_file of --config, or "
+     "$CREDENTIALS_DIRECTORY/" SUP_MASTER_CREDENTIAL ")",
+     0, 0},
+    {"config", SUP_O_TEXT, "FILE", "a server's configuration (default INFERD_CONFIG)", 0, 0},
     {"offline", SUP_O_FLAG, NULL, "only check that the model is here as a whole", 0, 0},
     {"again", SUP_O_FLAG, NULL, "fetch it even when it is here", 0, 0},
     {"max-artifact-bytes", SUP_O_NUM, "N", "largest file (default 64 GiB)", 1, BYTES_MAX},
@@ -136,17 +150,22 @@ const char *sup_pull_models_dir(const struct sup_args *a, const char *given)
     return given ? given : env && *env ? env : "models";
 }
 
-static enum rc token(const struct sup_args *a, char out[2048], struct rc_err *err)
+#define BEARER "Bearer "
+#define TOKEN_MAX (SUP_SECRET_BYTES - (sizeof(BEARER) - 1))
+
+/* Of --token-file's file, path, or of HF_TOKEN. */
+static enum rc token(const struct sup_args *a, const char *path, char out[SUP_SECRET_BYTES + 1],
+                     struct rc_err *err)
 {
-    const char *path = a->v[O_TOKEN].text, *env = sup_env(a->envp, "HF_TOKEN");
+    const char *env = sup_env(a->envp, "HF_TOKEN");
     char *text = NULL;
     const char *s = env ? env : "";
-    size_t n = 0;
+    size_t n = 0, n_text = 0;
     enum rc rc = RC_OK;
 
     out[0] = '\0';
     if (path) {
-        if ((rc = sup_file_read(path, 1800, true, &text, &n, err)) != RC_OK)
+        if ((rc = sup_file_read(path, SUP_SECRET_BYTES, true, &text, &n_text, err)) != RC_OK)
             return rc;
         s = text;
     }
@@ -158,15 +177,42 @@ static enum rc token(const struct sup_args *a, char out[2048], struct rc_err *er
             rc = rc_fail_what(err, RC_INVALID, "token",
                               "the token of %s has to be one word of printable ASCII",
                               path ? path : "HF_TOKEN");
-    if (rc == RC_OK && (n > 1800 || (path && n == 0)))
-        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s is %s",
-                          path ? path : "HF_TOKEN", n ? "too long" : "empty");
+    if (rc == RC_OK && path && n == 0)
+        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s is empty", path);
+    if (rc == RC_OK && n > TOKEN_MAX)
+        rc = rc_fail_what(err, RC_INVALID, "token", "the token of %s has %zu bytes, at most %zu",
+                          path ? path : "HF_TOKEN", n, TOKEN_MAX);
     if (rc == RC_OK && n)
-        snprintf(out, 2048, "Bearer %.*s", (int)n, s);
+        snprintf(out, SUP_SECRET_BYTES + 1, BEARER "%.*s", (int)n, s);
     if (text)
-        explicit_bzero(text, strlen(text));
+        explicit_bzero(text, n_text);
     free(text);
     return rc;
+}
+
+/* What the command line names goes before the environment: --token-file, a vault, HF_TOKEN, a vault
+ * that the environment or a configuration names. */
+static enum rc secret(const struct sup_args *a, const char *hub, char out[SUP_SECRET_BYTES + 1],
+                      struct rc_err *err)
+{
+    const struct sup_vault_names names = {a->v[O_VAULT].text, a->v[O_KEY_FILE].text,
+                                          a->v[O_CONFIG].text};
+    bool said = names.dir || names.key_file || names.config;
+    char origin[SUP_ORIGIN_MAX];
+    enum rc rc;
+
+    if (a->v[O_TOKEN].set)
+        return token(a, a->v[O_TOKEN].text, out, err);
+    if (!sup_ref_origin(hub, origin))
+        return rc_fail_what(err, RC_INVALID, "hub", "'%.200s' has no origin", hub);
+    if (said && ((rc = sup_vault_credential(out, a, &names, origin, true, err)) != RC_OK || *out))
+        return rc;
+    if ((rc = token(a, NULL, out, err)) != RC_OK || *out || said)
+        return rc;
+    if ((rc = sup_vault_credential(out, a, &names, origin, false, err)) != RC_OK)
+        fprintf(stderr, "inferd pull: goes on without a credential of the vault: %s\n",
+                err->msg); /* most models ask for none */
+    return RC_OK;
 }
 
 static enum rc options(const struct sup_args *a, struct sup_pull *p, struct sup_puller *u,
@@ -180,7 +226,7 @@ static enum rc options(const struct sup_args *a, struct sup_pull *p, struct sup_
     if (!hub || !*hub)
         hub = sup_env(a->envp, "HF_ENDPOINT");
     if ((rc = sup_pull_hub(p->hub, hub && *hub ? hub : SUP_HUB_DEFAULT, err)) != RC_OK ||
-        (rc = token(a, p->secret, err)) != RC_OK)
+        (!a->v[O_OFFLINE].set && (rc = secret(a, p->hub, p->secret, err)) != RC_OK))
         return rc;
     u->sandbox = mode ? mode : "strict";
     if (strcmp(u->sandbox, "strict") != 0 && strcmp(u->sandbox, "permissive") != 0 &&

@@ -61,6 +61,7 @@ enum rc sup_file_read_fd(int fd, const char *path, size_t max, char **out, size_
         n += (size_t)got;
     }
     if (n > max) { /* it grew meanwhile */
+        explicit_bzero(b, n);
         free(b);
         return rc_fail(err, RC_TOO_LARGE, "'%.200s' has more than %zu bytes", path, max);
     }
@@ -97,6 +98,8 @@ enum rc sup_file_read(const char *name, size_t max, bool text, char **out, size_
     if (rc == RC_OK && text)
         rc = check_text(path, b, n, err);
     if (rc != RC_OK) {
+        if (b)
+            explicit_bzero(b, n); /* what is no text may be a secret */
         free(b);
         return rc;
     }

@@ -19,14 +19,13 @@
 #include "ipc.h"
 #include "sup_conf.h"
 #include "sup_fetch_sandbox.h"
+#include "sup_fetch_vault.h"
 #include "sup_log.h"
 #include "sup_puller.h"
 #include "sup_remote.h"
 #include "sup_role.h"
-#include "vault.pb-c.h"
 
 #define WRITE_WAIT_MS 5000
-#define VAULT_WAIT_MS 5000
 #define BACKSTOP_MS 5000 /* behind a file's own time limit */
 #define URL_MAX 8192
 
@@ -50,12 +49,12 @@ struct waiting {
 
 struct fetcher {
     const struct sup_conf *conf;
-    int front, launcher, vault;
+    int front, launcher;
+    struct sup_fetch_vault vault;
     struct errand e[SUP_FETCH_CHILDREN];
     struct waiting *first, **tail;
     size_t n_waiting;
     struct sup_pull *ask; /* of the pull that is being started */
-    uint64_t last_want;
     bool over, breach;
 };
 
@@ -235,65 +234,6 @@ static void too_late(struct fetcher *f)
     }
 }
 
-/* -------------------------------------------------------------------- vault */
-
-static void drop_vault(struct fetcher *f)
-{
-    close(f->vault);
-    f->vault = -1;
-}
-
-/* One word of the vault; true: it was the answer to `want`, and secret is filled. */
-static bool vault_word(struct fetcher *f, uint64_t want, char secret[2048])
-{
-    ProtobufCMessage *raw = NULL;
-    enum rc rc = ipc_recv(f->vault, &ipc__vault__descriptor, &raw, NULL, NULL, NULL);
-    Ipc__Vault *v = (Ipc__Vault *)raw;
-    bool answer = false;
-
-    if (rc == RC_AGAIN)
-        return false;
-    if (rc != RC_OK) {
-        drop_vault(f);
-        return false;
-    }
-    if (v->body_case == IPC__VAULT__BODY_GIVES && want && v->gives->req == want) {
-        answer = true;
-        if (rc_from_wire(v->gives->code) == RC_OK && v->gives->secret.len < 2048)
-            snprintf(secret, 2048, "%.*s", (int)v->gives->secret.len,
-                     (const char *)v->gives->secret.data);
-        if (v->gives->secret.len)
-            explicit_bzero(v->gives->secret.data, v->gives->secret.len);
-    }
-    protobuf_c_message_free_unpacked(raw, NULL);
-    return answer;
-}
-
-/* The hub's secret, or "" when the vault keeps none or does not answer. */
-static void ask_vault(struct fetcher *f, const char *hub, char secret[2048])
-{
-    char origin[SUP_ORIGIN_MAX];
-    Ipc__VaultWant want = IPC__VAULT_WANT__INIT;
-    Ipc__Vault m = IPC__VAULT__INIT;
-    uint64_t end = sup_req_now_ms() + VAULT_WAIT_MS;
-
-    secret[0] = '\0';
-    if (f->vault < 0 || !sup_ref_origin(hub, origin))
-        return;
-    want.req = ++f->last_want;
-    want.origin = origin;
-    m.body_case = IPC__VAULT__BODY_WANT;
-    m.want = &want;
-    if (ipc_send(f->vault, &m.base, NULL, 0, NULL) != RC_OK)
-        return;
-    while (f->vault >= 0 && sup_req_now_ms() < end) {
-        struct pollfd p = {.fd = f->vault, .events = POLLIN};
-
-        if (poll(&p, 1, 100) > 0 && vault_word(f, want.req, secret))
-            return;
-    }
-}
-
 /* ------------------------------------------------------- words of the front */
 
 static void on_media(struct fetcher *f, const Ipc__Fetch *m)
@@ -341,8 +281,12 @@ static enum rc start_pull(struct fetcher *f, struct errand *e, const Ipc__FetchP
     ask->max_model_bytes = f->conf->pull_model_bytes;
     ask->retries = 5;
     ask->public_only = ask->ref.kind == SUP_REF_URL; /* the hub was chosen by the operator */
-    ask_vault(f, ask->hub, ask->secret);
-    rc = sup_puller_begin(&e->pull, &u, ask, err);
+    ask->served = true;
+    ask->secret[0] = '\0';
+    if (ask->ref.kind == SUP_REF_HUB) /* a single file's server gets none */
+        rc = sup_fetch_vault_ask(&f->vault, ask->hub, ask->secret, err);
+    if (rc == RC_OK)
+        rc = sup_puller_begin(&e->pull, &u, ask, err);
     explicit_bzero(ask->secret, sizeof(ask->secret));
     if (rc == RC_OK)
         snprintf(e->name, sizeof(e->name), "%s", ask->ref.dest);
@@ -440,7 +384,7 @@ static void turn(struct fetcher *f)
 {
     struct pollfd p[3 + SUP_FETCH_CHILDREN] = {{.fd = f->launcher, .events = POLLIN},
                                                {.fd = f->front, .events = POLLIN},
-                                               {.fd = f->vault, .events = POLLIN}};
+                                               {.fd = f->vault.fd, .events = POLLIN}};
     const enum kind none = NONE;
 
     for (size_t i = 0; i < SUP_FETCH_CHILDREN; i++) {
@@ -460,8 +404,8 @@ static void turn(struct fetcher *f)
     for (size_t i = 0; i < SUP_FETCH_CHILDREN; i++) /* before new rows come to be */
         if (p[3 + i].revents && f->e[i].kind != none)
             on_child(f, &f->e[i]);
-    if (p[2].revents && f->vault >= 0)
-        (void)vault_word(f, 0, NULL);
+    if (p[2].revents)
+        sup_fetch_vault_hear(&f->vault);
     if (p[1].revents)
         on_front(f);
     too_late(f);
@@ -470,7 +414,6 @@ static void turn(struct fetcher *f)
 
 static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
 {
-    char missing[128];
     int models = -1;
     enum rc rc;
 
@@ -481,12 +424,9 @@ static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
                                 "models_dir '%s' cannot be opened, and allow_pull is on: %s",
                                 conf->models_dir, strerror(errno));
     }
-    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, missing, err);
+    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, NULL, err);
     if (models >= 0)
         close(models);
-    if (rc == RC_OK && (missing[0] || strcmp(conf->sandbox, "off") == 0))
-        SUP_LOG(SUP_WARN, "fetcher_sandbox_missing",
-                SUP_S("layer", missing[0] ? missing : "sandbox=off"));
     return rc;
 }
 
@@ -497,7 +437,7 @@ int sup_fetcher_main(const struct sup_conf *conf, const struct sup_role_fds *fds
 
     f.conf = conf;
     f.front = fds->peer[SUP_ROLE_FRONT];
-    f.vault = fds->peer[SUP_ROLE_VAULT];
+    sup_fetch_vault_init(&f.vault, fds->peer[SUP_ROLE_VAULT]);
     f.launcher = fds->launcher;
     f.tail = &f.first;
     signal(SIGPIPE, SIG_IGN);

@@ -241,11 +241,18 @@ static enum rc refused(const struct sup_pull *p, enum rc rc, struct rc_err *err)
     if (rc == RC_STATE && p->secret[0])
         rc_wrap(err, "%s/%s: the hub does not let this token in (is its licence accepted?)",
                 p->ref.owner, p->ref.name);
-    else if (rc == RC_STATE)
+    else if (rc == RC_STATE && p->served)
         rc_wrap(err,
-                "%s/%s: the hub asks who we are: give --token-file FILE or set HF_TOKEN (and "
-                "accept the model's licence at the hub)",
-                p->ref.owner, p->ref.name);
+                "%s/%s: the hub asks who we are: keep its token in the server's vault, 'inferd "
+                "credentials set %.200s' (and accept the model's licence at the hub)",
+                p->ref.owner, p->ref.name, p->hub);
+    else if (rc == RC_STATE)
+        rc_wrap(
+            err,
+            "%s/%s: the hub asks who we are: give --token-file FILE or set HF_TOKEN, or keep it "
+            "in a vault, 'inferd credentials set %.200s' (and accept the model's licence at the "
+            "hub)",
+            p->ref.owner, p->ref.name, p->hub);
     else if (rc == RC_NOT_FOUND)
         rc_wrap(err, "%s/%s@%s is not at this hub", p->ref.owner, p->ref.name, p->ref.revision);
     return rc;

@@ -12,12 +12,13 @@
 
 struct sup_pull {
     struct sup_ref ref;
-    char hub[SUP_REF_MAX]; /* without a slash at its end */
-    char secret[2048];     /* a header value for the hub's origin; "" = none */
-    char have_commit[65];  /* of what is installed already; "" = nothing, or not whole */
+    char hub[SUP_REF_MAX];             /* without a slash at its end */
+    char secret[SUP_SECRET_BYTES + 1]; /* a header value for the hub's origin; "" = none */
+    char have_commit[65]; /* of what is installed already; "" = nothing, or not whole */
     uint64_t max_artifact_bytes, max_model_bytes;
     unsigned retries;
     bool public_only; /* connect to addresses of the public internet only */
+    bool served;      /* asked for over HTTP: messages say what the server's operator does */
     int files_fd;
     bool (*on_now)(void *user, const char *stage, const struct sup_xfer_now *now);
     void *user;

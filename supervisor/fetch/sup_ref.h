@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "rc.h"
+#include "sup_secret_limits.h"
 
 #define SUP_HUB_DEFAULT "https://huggingface.co"
 #define SUP_REF_MAX 4096
@@ -47,7 +48,6 @@ enum rc sup_ref_parse(struct sup_ref *out, const char *text, const char *variant
 
 /* An origin: scheme://host:port, all three written out, lower case. false: no http(s) URL, or one
  * with a user name in it. */
-#define SUP_ORIGIN_MAX 300
 bool sup_ref_origin(const char *url, char out[SUP_ORIGIN_MAX]);
 /* True for https, and for http to this machine itself. */
 bool sup_ref_origin_safe(const char *origin);

@@ -193,14 +193,21 @@ static enum rc hop_allowed(struct sup_req *r, struct rc_err *err)
     return RC_OK;
 }
 
+static void headers_free(struct sup_req *r)
+{
+    for (struct curl_slist *h = r->headers; h; h = h->next)
+        explicit_bzero(h->data, strlen(h->data)); /* one may hold the secret */
+    curl_slist_free_all(r->headers);
+    r->headers = NULL;
+}
+
 static bool add_header(struct sup_req *r, const char *name, const char *value)
 {
-    char line[4096];
-    struct curl_slist *more;
+    char line[SUP_REQ_HEADER_MAX];
+    struct curl_slist *more = NULL;
 
-    if (snprintf(line, sizeof(line), "%s: %s", name, value) >= (int)sizeof(line))
-        return false;
-    more = curl_slist_append(r->headers, line);
+    if (snprintf(line, sizeof(line), "%s: %s", name, value) < (int)sizeof(line))
+        more = curl_slist_append(r->headers, line);
     explicit_bzero(line, sizeof(line));
     if (!more)
         return false;
@@ -212,8 +219,7 @@ static bool headers(struct sup_req *r)
 {
     bool ok;
 
-    curl_slist_free_all(r->headers);
-    r->headers = NULL;
+    headers_free(r);
     ok = add_header(r, "Accept-Encoding", "identity");
     if (ok && r->accept)
         ok = add_header(r, "Accept", r->accept);
@@ -241,7 +247,8 @@ enum rc sup_req_start(struct sup_req *r, CURLM *multi, struct rc_err *err)
     r->vetoed = r->sink_said_no = false;
     r->why[0] = '\0';
     if (!headers(r))
-        return rc_fail(err, RC_NOMEM, "no memory for a request, or a header over 4096 bytes");
+        return rc_fail(err, RC_NOMEM, "no memory for a request, or a header over %u bytes",
+                       SUP_REQ_HEADER_MAX - 1);
     snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, r->from, r->to ? r->to - 1 : 0);
 #define SET(o, v) bad = bad ? bad : curl_easy_setopt(r->easy, o, v)
     SET(CURLOPT_URL, r->url);
@@ -372,7 +379,7 @@ void sup_req_deinit(struct sup_req *r, CURLM *multi)
         curl_multi_remove_handle(multi, r->easy);
         curl_easy_cleanup(r->easy);
     }
-    curl_slist_free_all(r->headers);
+    headers_free(r);
     memset(r, 0, sizeof(*r));
 }
 

@@ -22,10 +22,11 @@
 #define SUP_REQ_HOPS 10
 #define SUP_REQ_URL_MAX 8192
 #define SUP_REQ_BLURB 257
+#define SUP_REQ_HEADER_MAX (SUP_SECRET_BYTES + 64) /* with its name and a NUL */
 #define SUP_RETRY_AFTER_MAX_S 300 /* who asks for a longer wait is not waited for */
 
 struct sup_req_rules {
-    const char *secret; /* a whole header value, like "Bearer x"; NULL = none */
+    const char *secret; /* a header value, like "Bearer x", of SUP_SECRET_BYTES at most; or NULL */
     char secret_origin[SUP_ORIGIN_MAX];
     bool private_ok;     /* redirects may lead into the own network */
     bool private_first;  /* the first URL may, because a person named it */

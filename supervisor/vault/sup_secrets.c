@@ -37,11 +37,16 @@ void sup_secrets_deinit(struct sup_secrets *s)
 
 /* ------------------------------------------------------------------ origins */
 
+#define HOST_MAX 253 /* as of a name in DNS */
+_Static_assert(SUP_ORIGIN_MAX > sizeof("https://") + HOST_MAX + sizeof(":65535"), "an origin fits");
+
 static bool host_ok(const char *s, size_t n)
 {
+    if (n > HOST_MAX)
+        return false;
     if (n >= 4 && s[0] == '[' && s[n - 1] == ']')
         return strspn(s + 1, "0123456789abcdefABCDEF:.") == n - 2;
-    return n > 0 && n <= 253 && s[0] != '.' && s[0] != '-' &&
+    return n > 0 && s[0] != '.' && s[0] != '-' &&
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") >= n;
 }
 
@@ -55,7 +60,7 @@ static bool port_ok(const char *s, unsigned *port)
     return *port >= 1 && *port <= 65535;
 }
 
-enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX + 1], const char *text, struct rc_err *err)
+enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX], const char *text, struct rc_err *err)
 {
     static const struct {
         const char *scheme;
@@ -75,7 +80,7 @@ enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX + 1], const char *text, struct 
         if (!host_ok(host, n_host) || (*colon == ':' && !port_ok(colon + 1, &port)) ||
             (*colon && *colon != ':' && strcmp(colon, "/") != 0))
             break;
-        snprintf(out, SUP_ORIGIN_MAX + 1, "%s%.*s:%u", rows[i].scheme, (int)n_host, host, port);
+        snprintf(out, SUP_ORIGIN_MAX, "%s%.*s:%u", rows[i].scheme, (int)n_host, host, port);
         for (char *p = out + n_scheme; *p; p++)
             if (*p >= 'A' && *p <= 'Z')
                 *p = (char)(*p + 32);

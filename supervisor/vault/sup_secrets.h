@@ -15,11 +15,10 @@
 #include "rc.h"
 #include "sup_json.h"
 #include "sup_master.h"
+#include "sup_secret_limits.h"
 
 #define SUP_SECRETS_MAX 256u
-#define SUP_SECRET_BYTES 8192u /* of one header value */
 #define SUP_SECRETS_FILE_BYTES (8u << 20)
-#define SUP_ORIGIN_MAX 300u
 #define SUP_SECRET_NONCE 24u
 #define SUP_SECRET_TAG 16u
 
@@ -43,7 +42,7 @@ struct sup_secrets {
 
 /* "https://Example.org" to "https://example.org:443". Errors: RC_INVALID: another scheme than
  * http and https, user names, a path, a port out of range. */
-enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX + 1], const char *text, struct rc_err *err);
+enum rc sup_origin_parse(char out[SUP_ORIGIN_MAX], const char *text, struct rc_err *err);
 
 /* The file's text, still sealed. Errors: RC_FORMAT, RC_TOO_LARGE, RC_NOMEM. */
 enum rc sup_secrets_parse(struct sup_secrets *out, const char *text, size_t n, struct rc_err *err);

@@ -48,9 +48,9 @@ static bool read_box(struct sup_sealed *r, const json_t *v)
 static enum rc read_row(struct sup_sealed *r, size_t i, const json_t *o, struct rc_err *err)
 {
     const char *origin = json_string_value(json_object_get(o, "origin"));
-    char plain[SUP_ORIGIN_MAX + 1];
+    char plain[SUP_ORIGIN_MAX];
 
-    if (!origin || strlen(origin) > SUP_ORIGIN_MAX ||
+    if (!origin || strlen(origin) >= SUP_ORIGIN_MAX ||
         sup_origin_parse(plain, origin, NULL) != RC_OK || strcmp(plain, origin) != 0)
         return rc_fail(err, RC_FORMAT,
                        "credential %zu: field 'origin': expected scheme://host:port", i);

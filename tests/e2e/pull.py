@@ -174,12 +174,81 @@ def the_token_is_no_word_of_the_command_line():
     with place() as (hub, models):
         r = pull(hub, models, "a/b", "--token", "x")
         equal(r.returncode, 2, r.stderr)
-        for text, says in (("", "empty"), ("two words\n", "one word"), ("x" * 5000, "bytes")):
+        for text, says in (("", "empty"), ("two words\n", "one word"), ("x" * 8186, "8186 bytes, at most 8185"), ("x" * 9000, "bytes")):
             with tempfile.NamedTemporaryFile("w") as f:
                 f.write(text)
                 f.flush()
                 r = pull(hub, models, "a/b", "--token-file", f.name)
                 check(r.returncode in (1, 2) and says in r.stderr, r.stderr)
+
+
+@case
+def the_longest_token_arrives_whole():
+    longest = "t" * (8192 - len("Bearer "))
+    with place() as (hub, models), tempfile.NamedTemporaryFile("w") as f:
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * 3000}).gated = longest
+        f.write(longest + "\n")
+        f.flush()
+        good(pull(hub, models, "a/b", "--token-file", f.name))
+        equal(set(hub.seen("hub", "authorization")), {f"Bearer {longest}"}, "the hub gets all of it")
+        shutil.rmtree(models)
+        good(pull(hub, models, "a/b", env={"HF_TOKEN": longest}))
+        r = pull(hub, models, "a/b", env={"HF_TOKEN": longest + "t"})
+        check(r.returncode == 2 and "8186 bytes, at most 8185" in r.stderr, r.stderr)
+
+
+def credentials(*words, secret=""):
+    r = subprocess.run([INFERD, "credentials", *words], input=secret, capture_output=True, text=True, timeout=60 * SLOW, env=ENV, check=False)
+    equal(r.returncode, 0, r.stderr)
+
+
+@case
+def the_vaults_credential_is_taken_for_its_origin():
+    longest = "v" * (8192 - len("Bearer "))
+    with place() as (hub, models), tempfile.TemporaryDirectory() as d:
+        vault, master, other, config = (os.path.join(d, n) for n in ("vault", "master", "other", "inferd.json"))
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * 3000}).gated = longest
+        hub.repo("a/open", {"m-Q8_0.gguf": b"y" * 3000})
+        credentials("make-key", master)
+        credentials("make-key", other)
+        words, env = ("--vault-dir", vault, "--key-file", master), {"INFERD_VAULT_DIR": vault, "INFERD_VAULT_KEY_FILE": master}
+        with open(config, "w", encoding="utf-8") as f:
+            json.dump({"vault_dir": vault, "vault_key_file": master}, f)
+
+        def sent(want, *more, env=None, ref="a/b", ok=True):
+            shutil.rmtree(models, ignore_errors=True)
+            hub.forget()
+            r = pull(hub, models, ref, *more, env=env)
+            (good if ok else bad)(r)
+            equal(set(hub.seen("hub", "authorization")), set(want), f"{more} {env}: {r.stderr}")
+            equal(hub.seen("cdn", "authorization"), [], "the second origin")
+            check("vvvv" not in r.stdout + r.stderr, "nothing prints it")
+            return r.stderr
+
+        credentials("set", "https://elsewhere.example", *words, secret="for another machine")
+        check("inferd credentials set" in sent([], *words, ok=False), "nothing is kept for this hub")
+        credentials("set", hub.url, *words, secret=longest)
+        for more, e in ((words, None), ((), env), (("--config", config), None), ((), {"INFERD_CONFIG": config})):
+            sent([f"Bearer {longest}"], *more, env=e)
+        # the order: a file, a vault of the command line, HF_TOKEN, a vault of the environment
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("of-the-file")
+            f.flush()
+            sent(["Bearer of-the-file"], *words, "--token-file", f.name, env={"HF_TOKEN": "of-env"}, ok=False)
+        sent([f"Bearer {longest}"], *words, env={"HF_TOKEN": "of-env"})
+        sent(["Bearer of-env"], env={**env, "HF_TOKEN": "of-env"}, ok=False)
+        # what cannot be opened: an error when it was named here, else a word and no credential
+        r = pull(hub, models, "a/open", "--vault-dir", vault, "--key-file", other)
+        bad(r, "does not open", hub.url.removeprefix("http://"))
+        check("goes on without" in sent([], env={**env, "INFERD_VAULT_KEY_FILE": other}, ref="a/open"), "it says so")
+        check("goes on without" in sent([], env={**env, "INFERD_VAULT_DIR": vault + "-absent"}, ref="a/open"), "it says so")
+        equal(sent([], env={"INFERD_VAULT_DIR": vault}, ref="a/open").count("vault"), 0, "sealed: nothing to say")
+        for more, says in ((("--vault-dir", vault), "no master key is named"), (("--key-file", master), "no folder of keys is named")):
+            r = pull(hub, models, "a/open", *more)
+            check(r.returncode == 2 and says in r.stderr, r.stderr)
+        # offline asks nobody, not the vault either
+        good(pull(hub, models, "a/open"))
+        good(pull(hub, models, "a/open", "--offline", "--vault-dir", vault + "-absent"))
 
 
 @case

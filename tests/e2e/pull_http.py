@@ -129,6 +129,29 @@ def the_vaults_secret_goes_to_the_hub_alone():
 
 
 @case
+def a_longest_secret_arrives_whole_and_a_missing_one_is_named():
+    longest = "v" * (8192 - len("Bearer "))
+    with tempfile.TemporaryDirectory(prefix="inferd-test-") as d, Hub() as hub:
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * 3000}).gated = longest
+        vault, master = os.path.join(d, "vault"), os.path.join(d, "master")
+        admin = inferd("keys", "create", "--tenant", "ops", "--admin", "--vault-dir", vault)
+        inferd("credentials", "make-key", master)
+        with server(hub, vault_dir=vault, vault_key_file=master) as s:
+            r = s.post("/ai/v1/models/pull", {"model": "a/b"}, headers={"Authorization": f"Bearer {admin}"})
+            equal((r.status, r.json["error"]), (502, "UPSTREAM_FAILURE"), r.body)
+            check(f"inferd credentials set {hub.url}" in r.json["message"] and "--token-file" not in r.json["message"], r.body)
+        words = ["credentials", "set", hub.url, "--vault-dir", vault, "--key-file", master]
+        r = subprocess.run([os.path.join(BIN, "inferd"), *words], input=longest + "v", capture_output=True, text=True, timeout=60, check=False)
+        check(r.returncode != 0 and "8193 bytes: expected 1 to 8192" in r.stderr, r.stderr)
+        inferd(*words, input=longest)
+        hub.forget()
+        with server(hub, vault_dir=vault, vault_key_file=master) as s:
+            r = s.post("/ai/v1/models/pull", {"model": "a/b"}, headers={"Authorization": f"Bearer {admin}"})
+            equal((r.status, r.json.get("status")), (200, "success"), r.body)
+            equal(set(hub.seen("hub", "authorization")), {f"Bearer {longest}"}, "the hub gets all of it")
+
+
+@case
 def it_is_off_unless_allowed():
     with Hub() as hub, Server(fill=None, hub_endpoint=hub.url) as s:
         hub.repo("a/b", {"m-Q8_0.gguf": b"x"})

@@ -19,7 +19,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void try_origin(const uint8_t *data, size_t n)
 {
-    char text[400], plain[SUP_ORIGIN_MAX + 1], again[SUP_ORIGIN_MAX + 1];
+    char text[400], plain[SUP_ORIGIN_MAX], again[SUP_ORIGIN_MAX];
 
     if (n >= sizeof(text))
         return;

@@ -57,7 +57,7 @@ static void origins(void **state)
         {"https://.a", NULL},
         {"https://\xc3\xa4", NULL},
     };
-    char out[SUP_ORIGIN_MAX + 1];
+    char out[SUP_ORIGIN_MAX];
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -68,6 +68,18 @@ static void origins(void **state)
         if (rows[i].plain)
             assert_string_equal(out, rows[i].plain);
     }
+    for (int n = 253; n <= 254; n++) /* the longest host, as a name and as an address */
+        for (int kind = 0; kind < 2; kind++) {
+            char host[255], text[300];
+
+            memset(host, kind ? '1' : 'a', sizeof(host));
+            if (kind)
+                host[0] = '[', host[n - 1] = ']';
+            snprintf(text, sizeof(text), "https://%.*s:65535", n, host);
+            assert_int_equal(sup_origin_parse(out, text, NULL), n == 253 ? RC_OK : RC_INVALID);
+            if (n == 253)
+                assert_string_equal(out, text);
+        }
 }
 
 static void what_is_sealed_opens_for_its_origin_alone(void **state)
