@@ -178,8 +178,10 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     const struct sup_conf *c = f->pub.conf;
     enum rc rc;
 
-    sup_front_limits(c->sandbox,
-                     c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE);
+    if ((rc = sup_front_limits(
+             c->sandbox, c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE,
+             err)) != RC_OK)
+        return rc;
     if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()) ||
         !(f->pub.quota = sup_quota_new(SUP_TENANTS_MAX)))
         return rc_fail(err, RC_NOMEM, "no memory for the loop");

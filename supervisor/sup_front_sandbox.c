@@ -6,32 +6,22 @@
  * descriptors run out, glibc looks for locale files) fails with an error; all else
  * kills the process.
  *
- * Sanitizers need threads, files and ptrace: under them only what the front itself
- * must never do is forbidden. Change with care: a row too few kills the server on a
- * rare path, a row too many is a way out. Tests: tests/supervisor/test_sup_front.c
+ * Under sanitizers only what the front itself must never do is forbidden (sup_walls.h).
+ * Change with care: a row too few kills the server on a rare path, a row too many is a
+ * way out. Tests: tests/supervisor/test_sup_front.c, test_sup_walls.c
  */
 #include "sup_front_sandbox.h"
 
 #include <errno.h>
 #include <seccomp.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "sup_log.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
+#include "sup_walls.h"
 
 /* The loop and its sockets. */
 static const int allowed[] = {
@@ -117,104 +107,71 @@ static const int fatal[] = {
     SCMP_SYS(pivot_root),
 };
 
-static int rules(scmp_filter_ctx ctx, uint32_t action, const int *calls, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        int r = seccomp_rule_add(ctx, action, calls[i], 0);
+static const struct sup_walls_calls calls[] = {
+    {SCMP_ACT_ALLOW, allowed, SUP_WALLS_COUNT(allowed)},
+    {SCMP_ACT_ERRNO(EACCES), refused, SUP_WALLS_COUNT(refused)},
+    {SCMP_ACT_KILL_PROCESS, fatal, SUP_WALLS_COUNT(fatal)},
+};
 
-        /* a call this architecture does not have needs no rule */
-        if (r != 0 && r != -EDOM && r != -EACCES)
-            return r;
-    }
-    return 0;
-}
+static const struct sup_walls_arg args[] = {
+    {SCMP_SYS(ioctl), 1, SUP_WALLS_EQ, FIONBIO},
+    {SCMP_SYS(ioctl), 1, SUP_WALLS_EQ, FIONREAD},
+    {SCMP_SYS(ioctl), 1, SUP_WALLS_EQ, TCGETS},
+    /* sup_front_layers */
+    {SCMP_SYS(prctl), 0, SUP_WALLS_EQ, PR_GET_SECCOMP},
+    {SCMP_SYS(prctl), 0, SUP_WALLS_EQ, PR_GET_NO_NEW_PRIVS},
+    {SCMP_SYS(prctl), 0, SUP_WALLS_EQ, PR_GET_DUMPABLE},
+};
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+static const struct sup_walls_filter filter = {
+    .otherwise = SCMP_ACT_KILL_PROCESS,
+    .calls = calls,
+    .n_calls = SUP_WALLS_COUNT(calls),
+    .args = args,
+    .n_args = SUP_WALLS_COUNT(args),
+};
 
-static int strict_rules(scmp_filter_ctx ctx)
-{
-    static const unsigned long ioctls[] = {FIONBIO, FIONREAD, TCGETS};
-    static const int asks[] = {PR_GET_SECCOMP, PR_GET_NO_NEW_PRIVS, PR_GET_DUMPABLE};
-    int r = rules(ctx, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
+static const struct sup_walls_role role = {"front", "front_sandbox_off", "front_sandbox_missing"};
 
-    if (r == 0)
-        r = rules(ctx, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
-    for (size_t i = 0; r == 0 && i < COUNT(ioctls); i++)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
-                             SCMP_A1_32(SCMP_CMP_EQ, (uint32_t)ioctls[i], 0));
-    if (r == 0)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    if (r == 0)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    for (size_t i = 0; r == 0 && i < COUNT(asks); i++) /* sup_front_layers */
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)asks[i]));
-    if (r == 0) /* abort() */
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-    return r;
-}
+static const struct sup_walls_limits limits = {.files = 0};
 
-static int install(void)
-{
-    scmp_filter_ctx ctx = seccomp_init(SANITIZED ? SCMP_ACT_ALLOW : SCMP_ACT_KILL_PROCESS);
-    int r;
+/* Before anything is opened. */
+static const struct sup_walls_step first[] = {
+    {"rlimits", sup_walls_rlimits, &limits, SUP_WALLS_ALWAYS},
+    {"no_new_privs", sup_walls_no_new_privs, NULL, SUP_WALLS_ALWAYS},
+    {"not_dumpable", sup_walls_not_dumpable, NULL, 0},
+};
 
-    if (!ctx)
-        return -ENOMEM;
-    r = SANITIZED ? rules(ctx, SCMP_ACT_KILL_PROCESS, fatal, COUNT(fatal)) : strict_rules(ctx);
-    if (r == 0)
-        r = seccomp_load(ctx);
-    seccomp_release(ctx);
-    return r;
-}
+/* When all is open. */
+static const struct sup_walls_step last[] = {{"seccomp", sup_walls_seccomp, &filter, 0}};
 
 enum rc sup_front_sandbox(const char *mode, struct rc_err *err)
 {
-    int r;
-
-    if (strcmp(mode, "off") == 0) {
-        SUP_LOG(SUP_WARN, "front_sandbox_off", SUP_S("why", "sandbox=off"));
-        return RC_OK;
-    }
-    r = install();
-    if (r == 0)
-        return RC_OK;
-    if (strcmp(mode, "permissive") == 0) {
-        SUP_LOG(SUP_WARN, "front_sandbox_missing", SUP_S("layer", "seccomp"),
-                SUP_S("error", strerror(-r)));
-        return RC_OK;
-    }
-    return rc_fail_what(err, RC_UNSUPPORTED, "sandbox",
-                        "the front's seccomp filter cannot be had here: %s (sandbox=permissive "
-                        "goes on without it)",
-                        strerror(-r));
+    sup_walls_say_off(&role, mode);
+    return sup_walls_raise(&role, mode, last, SUP_WALLS_COUNT(last), NULL, err);
 }
 
-void sup_front_layers(struct sup_front_layer out[SUP_FRONT_LAYERS])
+void sup_front_layers(struct sup_walls_layer out[SUP_FRONT_LAYERS])
 {
-    out[0] = (struct sup_front_layer){"not_dumpable", prctl(PR_GET_DUMPABLE) == 0};
-    out[1] = (struct sup_front_layer){"no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1};
-    out[2] = (struct sup_front_layer){"seccomp", prctl(PR_GET_SECCOMP) == 2 /* a filter */};
+    out[0] = (struct sup_walls_layer){"not_dumpable", prctl(PR_GET_DUMPABLE) == 0};
+    out[1] = (struct sup_walls_layer){"no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1};
+    out[2] = (struct sup_walls_layer){"seccomp", prctl(PR_GET_SECCOMP) == 2 /* a filter */};
 }
 
-void sup_front_limits(const char *mode, unsigned long long want)
+enum rc sup_front_limits(const char *mode, unsigned long long want, struct rc_err *err)
 {
-    const struct rlimit none = {0, 0};
     struct rlimit files;
+    enum rc rc;
 
     signal(SIGPIPE, SIG_IGN);
-    setrlimit(RLIMIT_CORE, &none);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (!SANITIZED && strcmp(mode, "off") != 0)
-        prctl(PR_SET_DUMPABLE, 0);
+    if ((rc = sup_walls_raise(&role, mode, first, SUP_WALLS_COUNT(first), NULL, err)) != RC_OK)
+        return rc;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= want)
-        return;
+        return RC_OK;
     files.rlim_cur = want < files.rlim_max ? (rlim_t)want : files.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur < want)
         SUP_LOG(SUP_WARN, "few_descriptors", SUP_I("have", files.rlim_cur), SUP_I("want", want),
                 SUP_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower "
                               "max_connections"));
+    return RC_OK;
 }

@@ -34,7 +34,7 @@ static void layer(struct sup_json *o, bool first, const char *name, bool holds, 
 
 static void add_front(struct sup_json *o)
 {
-    struct sup_front_layer l[SUP_FRONT_LAYERS];
+    struct sup_walls_layer l[SUP_FRONT_LAYERS];
 
     sup_front_layers(l);
     sup_json_str(o, "{\"role\":\"front\",\"layers\":[");

@@ -11,18 +11,20 @@
 #include <stdbool.h>
 
 #include "rc.h"
+#include "sup_walls.h"
+
+#define SUP_FETCH_LAYERS 5
 
 /* dir_fd: the folder to write below, -1 = none. read_path: one more file or folder to read, NULL
- * = none. network: may it connect? mode: strict = fail when a layer cannot be had, permissive =
- * go on without, off = nothing is applied; missing (128 bytes, may be NULL) names what is absent.
- * Call once, with one thread, after curl_global_init. Errors: RC_UNSUPPORTED. */
+ * = none. network: may it connect? mode, out (may be NULL) and errors as of sup_walls_raise.
+ * Call once, with one thread, after curl_global_init. */
 enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
-                          char missing[128], struct rc_err *err);
+                          struct sup_walls_layer out[SUP_FETCH_LAYERS], struct rc_err *err);
 
 /* Of the process that forks those children and publishes what they leave: it writes below dir_fd
  * only, starts no program and listens nowhere. What it forbids holds for its children too. The
  * folder is meant, not its name: one that is mounted there later needs a restart. */
-enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd, char missing[128],
-                                 struct rc_err *err);
+enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd,
+                                 struct sup_walls_layer out[SUP_FETCH_LAYERS], struct rc_err *err);
 
 #endif

@@ -414,7 +414,6 @@ static void turn(struct fetcher *f)
 
 static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
 {
-    char missing[128];
     int models = -1;
     enum rc rc;
 
@@ -425,12 +424,9 @@ static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
                                 "models_dir '%s' cannot be opened, and allow_pull is on: %s",
                                 conf->models_dir, strerror(errno));
     }
-    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, missing, err);
+    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, NULL, err);
     if (models >= 0)
         close(models);
-    if (rc == RC_OK && (missing[0] || strcmp(conf->sandbox, "off") == 0))
-        SUP_LOG(SUP_WARN, "fetcher_sandbox_missing",
-                SUP_S("layer", missing[0] ? missing : "sandbox=off"));
     return rc;
 }
 

@@ -46,7 +46,7 @@ struct vault {
     uint8_t *master; /* NULL: credentials stay sealed */
     uint64_t generation;
     bool audit_failed; /* the last line of the audit log */
-    struct sup_vault_layer layer[SUP_VAULT_LAYERS];
+    struct sup_walls_layer layer[SUP_VAULT_LAYERS];
 };
 
 bool sup_vault_wanted(const struct sup_conf *conf)

@@ -2,15 +2,9 @@
 #ifndef INFERD_SUP_VAULT_SANDBOX_H
 #define INFERD_SUP_VAULT_SANDBOX_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "rc.h"
+#include "sup_walls.h"
 
-struct sup_vault_layer {
-    const char *name;
-    bool holds, optional; /* optional: strict does not ask for it */
-};
 #define SUP_VAULT_LAYERS 7
 
 /* Before any secret is read: no core, not dumpable, few descriptors, no capabilities, no new
@@ -18,6 +12,6 @@ struct sup_vault_layer {
  * below dir_fd (Landlock), and the seccomp allowlist. mode: conf->sandbox. Errors (strict only):
  * RC_UNSUPPORTED, naming the layer; permissive logs and goes on, off applies nothing. */
 enum rc sup_vault_sandbox(const char *mode, int dir_fd,
-                          struct sup_vault_layer out[SUP_VAULT_LAYERS], struct rc_err *err);
+                          struct sup_walls_layer out[SUP_VAULT_LAYERS], struct rc_err *err);
 
 #endif

@@ -3,29 +3,15 @@
  * After them it can use its channels and make TCP connections. No file can be opened, no
  * process made, nothing listens. The address it connects to was found before, and of what a
  * collector answers it reads twelve bytes. Change with care: a row too few ends the server. Tests:
- * tests/e2e/traces.py
+ * tests/e2e/traces.py, tests/supervisor/test_sup_walls.c
  */
 #include "sup_tracer.h"
 
 #include <errno.h>
 #include <seccomp.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "sup_log.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
-#define FILES_MAX 32
+#include "sup_walls.h"
 
 static const int allowed[] = {
     /* channels and connections; socket has a rule of its own */
@@ -77,78 +63,39 @@ static const int fatal[] = {
     SCMP_SYS(chroot),
 };
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+static const struct sup_walls_calls calls[] = {
+    {SCMP_ACT_ALLOW, allowed, SUP_WALLS_COUNT(allowed)},
+    {SCMP_ACT_ERRNO(EACCES), refused, SUP_WALLS_COUNT(refused)},
+    {SCMP_ACT_KILL_PROCESS, fatal, SUP_WALLS_COUNT(fatal)},
+};
 
-static int add_rules(scmp_filter_ctx ctx, uint32_t action, const int *calls, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        int r = seccomp_rule_add(ctx, action, calls[i], 0);
+static const struct sup_walls_arg args[] = {
+    {SCMP_SYS(socket), 0, SUP_WALLS_EQ, AF_INET},
+    {SCMP_SYS(socket), 0, SUP_WALLS_EQ, AF_INET6},
+};
 
-        /* a call this architecture does not have needs no rule */
-        if (r != 0 && r != -EDOM && r != -EACCES)
-            return r;
-    }
-    return 0;
-}
+static const struct sup_walls_filter filter = {
+    .otherwise = SCMP_ACT_KILL_PROCESS,
+    .calls = calls,
+    .n_calls = SUP_WALLS_COUNT(calls),
+    .args = args,
+    .n_args = SUP_WALLS_COUNT(args),
+};
 
-static int strict_rules(scmp_filter_ctx ctx)
-{
-    static const unsigned families[] = {AF_INET, AF_INET6};
-    int r = add_rules(ctx, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
+static const struct sup_walls_role role = {"tracer", "tracer_sandbox_off",
+                                           "tracer_sandbox_missing"};
 
-    if (r == 0)
-        r = add_rules(ctx, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
-    for (size_t i = 0; r == 0 && i < COUNT(families); i++)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
-                             SCMP_A0(SCMP_CMP_EQ, families[i]));
-    if (r == 0)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    if (r == 0)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    if (r == 0) /* abort() */
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-    return r;
-}
+static const struct sup_walls_limits limits = {.files = 32};
 
-static int install(void)
-{
-    scmp_filter_ctx ctx = seccomp_init(SANITIZED ? SCMP_ACT_ALLOW : SCMP_ACT_KILL_PROCESS);
-    int r;
-
-    if (!ctx)
-        return -ENOMEM;
-    r = SANITIZED ? add_rules(ctx, SCMP_ACT_KILL_PROCESS, fatal, COUNT(fatal)) : strict_rules(ctx);
-    if (r == 0)
-        r = seccomp_load(ctx);
-    seccomp_release(ctx);
-    return r;
-}
+static const struct sup_walls_step steps[] = {
+    {"rlimits", sup_walls_rlimits, &limits, SUP_WALLS_ALWAYS},
+    {"no_new_privs", sup_walls_no_new_privs, NULL, SUP_WALLS_ALWAYS},
+    {"not_dumpable", sup_walls_not_dumpable, NULL, 0},
+    {"seccomp", sup_walls_seccomp, &filter, 0},
+};
 
 enum rc sup_tracer_sandbox(const char *mode, struct rc_err *err)
 {
-    const struct rlimit none = {0, 0}, files = {FILES_MAX, FILES_MAX};
-    int r;
-
-    setrlimit(RLIMIT_CORE, &none);
-    setrlimit(RLIMIT_NOFILE, &files);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (strcmp(mode, "off") == 0)
-        return RC_OK;
-    if (!SANITIZED)
-        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    r = install();
-    if (r == 0)
-        return RC_OK;
-    if (strcmp(mode, "permissive") == 0) {
-        SUP_LOG(SUP_WARN, "tracer_sandbox_missing", SUP_S("layer", "seccomp"),
-                SUP_S("error", strerror(-r)));
-        return RC_OK;
-    }
-    return rc_fail_what(err, RC_UNSUPPORTED, "sandbox",
-                        "the tracer's seccomp filter cannot be had here: %s (sandbox=permissive "
-                        "goes on without it)",
-                        strerror(-r));
+    sup_walls_say_off(&role, mode);
+    return sup_walls_raise(&role, mode, steps, SUP_WALLS_COUNT(steps), NULL, err);
 }

@@ -67,11 +67,10 @@ static int child(int (*fn)(void), enum who who)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct rc_err err = RC_ERR_INIT;
-        char missing[128];
 
-        if ((who == KEEPER ? sup_fetch_sandbox_keeper("strict", dir_fd, missing, &err)
-                           : sup_fetch_sandbox("strict", dir_fd, NULL, who == ONLINE, missing,
-                                               &err)) != RC_OK) {
+        if ((who == KEEPER
+                 ? sup_fetch_sandbox_keeper("strict", dir_fd, NULL, &err)
+                 : sup_fetch_sandbox("strict", dir_fd, NULL, who == ONLINE, NULL, &err)) != RC_OK) {
             fprintf(stderr, "%s\n", err.msg);
             _exit(99);
         }

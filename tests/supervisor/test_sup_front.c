@@ -166,7 +166,7 @@ static int row_child(int (*fn)(void), const char *mode)
         sup_log_init(SUP_WARN);
         if (fn == try_work)
             try_work();
-        sup_front_limits(mode, 100);
+        (void)sup_front_limits(mode, 100, NULL);
         if (sup_front_sandbox(mode, &err) != RC_OK)
             _exit(90);
         _exit(fn());
@@ -249,7 +249,7 @@ static void limits_are_in_place(void **s)
         struct rlimit r;
         int bad = 0;
 
-        sup_front_limits("strict", 200);
+        (void)sup_front_limits("strict", 200, NULL);
         getrlimit(RLIMIT_CORE, &r);
         bad |= r.rlim_max != 0;
         bad |= (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) << 1;

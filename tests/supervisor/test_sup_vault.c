@@ -440,7 +440,7 @@ static void what_it_can_no_longer_do(void **state)
             continue;
         fflush(NULL);
         if ((pid = fork()) == 0) {
-            struct sup_vault_layer layer[SUP_VAULT_LAYERS];
+            struct sup_walls_layer layer[SUP_VAULT_LAYERS];
             int fd;
 
             if (sup_vault_dir_open(&fd, tmp_dir, false, NULL) != RC_OK || dup2(fd, 3) < 0)

@@ -360,8 +360,9 @@ int __wrap_seccomp_load(const scmp_filter_ctx ctx)
 
 static enum rc front(const char *mode)
 {
-    sup_front_limits(mode, 1);
-    return sup_front_sandbox(mode, NULL);
+    enum rc rc = sup_front_limits(mode, 1, NULL);
+
+    return rc == RC_OK ? sup_front_sandbox(mode, NULL) : rc;
 }
 static enum rc tracer(const char *mode)
 {
@@ -369,7 +370,7 @@ static enum rc tracer(const char *mode)
 }
 static enum rc vault(const char *mode)
 {
-    struct sup_vault_layer layer[SUP_VAULT_LAYERS];
+    struct sup_walls_layer layer[SUP_VAULT_LAYERS];
 
     return sup_vault_sandbox(mode, DIR_FD, layer, NULL);
 }
