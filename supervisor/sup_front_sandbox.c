@@ -131,6 +131,8 @@ static const struct sup_walls_filter filter = {
     .n_args = SUP_WALLS_COUNT(args),
 };
 
+static const struct sup_walls_role role = {"front", "front_sandbox_off", "front_sandbox_missing"};
+
 static const struct sup_walls_limits limits = {.files = 0};
 
 /* Before anything is opened. */
@@ -145,8 +147,8 @@ static const struct sup_walls_step last[] = {{"seccomp", sup_walls_seccomp, &fil
 
 enum rc sup_front_sandbox(const char *mode, struct rc_err *err)
 {
-    sup_walls_say_off("front", mode);
-    return sup_walls_raise("front", mode, last, SUP_WALLS_COUNT(last), NULL, err);
+    sup_walls_say_off(&role, mode);
+    return sup_walls_raise(&role, mode, last, SUP_WALLS_COUNT(last), NULL, err);
 }
 
 void sup_front_layers(struct sup_walls_layer out[SUP_FRONT_LAYERS])
@@ -162,7 +164,7 @@ enum rc sup_front_limits(const char *mode, unsigned long long want, struct rc_er
     enum rc rc;
 
     signal(SIGPIPE, SIG_IGN);
-    if ((rc = sup_walls_raise("front", mode, first, SUP_WALLS_COUNT(first), NULL, err)) != RC_OK)
+    if ((rc = sup_walls_raise(&role, mode, first, SUP_WALLS_COUNT(first), NULL, err)) != RC_OK)
         return rc;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= want)
         return RC_OK;

@@ -200,6 +200,9 @@ static void warm_up(void)
         freeaddrinfo(a);
 }
 
+static const struct sup_walls_role role = {"fetcher", "fetcher_sandbox_off",
+                                           "fetcher_sandbox_missing"};
+
 static const struct sup_walls_limits limits = {.files = 0};
 
 static enum rc raise_all(const char *mode, const struct sup_walls_files *files,
@@ -214,7 +217,7 @@ static enum rc raise_all(const char *mode, const struct sup_walls_files *files,
         {"seccomp", sup_walls_seccomp, filter, 0},
     };
 
-    return sup_walls_raise("fetcher", mode, steps, SUP_FETCH_LAYERS, out, err);
+    return sup_walls_raise(&role, mode, steps, SUP_FETCH_LAYERS, out, err);
 }
 
 /* The folder, and what each of a list may be read. */
@@ -239,7 +242,7 @@ enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd,
 
     add_paths(path, &files.n, start, SUP_WALLS_COUNT(start));
     add_paths(path, &files.n, lookups, SUP_WALLS_COUNT(lookups));
-    sup_walls_say_off("fetcher", mode);
+    sup_walls_say_off(&role, mode);
     return raise_all(mode, &files, &keeper_filter, out, err);
 }
 

@@ -12,7 +12,6 @@
 #include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -37,22 +36,27 @@
 
 /* ------------------------------------------------------------------- steps */
 
-void sup_walls_say_off(const char *role, const char *mode)
+void sup_walls_say_off(const struct sup_walls_role *role, const char *mode)
 {
-    char event[64];
+    const struct sup_kv why = SUP_S("why", "sandbox=off");
 
-    if (strcmp(mode, "off") != 0)
-        return;
-    snprintf(event, sizeof(event), "%s_sandbox_off", role);
-    SUP_LOG(SUP_WARN, event, SUP_S("why", "sandbox=off"));
+    if (strcmp(mode, "off") == 0)
+        sup_log_kv(SUP_WARN, role->off, &why, 1);
 }
 
-enum rc sup_walls_raise(const char *role, const char *mode, const struct sup_walls_step *steps,
-                        size_t n, struct sup_walls_layer *out, struct rc_err *err)
+static void say(const char *event, const char *layer, const char *why)
+{
+    const struct sup_kv kv[] = {SUP_S("layer", layer), SUP_S("error", why)};
+
+    sup_log_kv(SUP_WARN, event, kv, SUP_WALLS_COUNT(kv));
+}
+
+enum rc sup_walls_raise(const struct sup_walls_role *role, const char *mode,
+                        const struct sup_walls_step *steps, size_t n, struct sup_walls_layer *out,
+                        struct rc_err *err)
 {
     bool off = strcmp(mode, "off") == 0, strict = strcmp(mode, "strict") == 0;
     enum rc rc = RC_OK;
-    char event[64];
 
     for (size_t i = 0; i < n; i++) {
         const struct sup_walls_step *s = &steps[i];
@@ -63,15 +67,13 @@ enum rc sup_walls_raise(const char *role, const char *mode, const struct sup_wal
             out[i] = (struct sup_walls_layer){s->name, wanted && e == 0};
         if (e == 0 || (s->bits & SUP_WALLS_OPTIONAL))
             continue;
-        if (strict) {
+        if (strict)
             rc = rc_fail_what(err, RC_UNSUPPORTED, "sandbox",
                               "the %s's layer '%s' cannot be had here: %s (sandbox permissive goes "
                               "on without it)",
-                              role, s->name, strerror(e));
-            continue;
-        }
-        snprintf(event, sizeof(event), "%s_sandbox_missing", role);
-        SUP_LOG(SUP_WARN, event, SUP_S("layer", s->name), SUP_S("error", strerror(e)));
+                              role->word, s->name, strerror(e));
+        else
+            say(role->missing, s->name, strerror(e));
     }
     return rc;
 }

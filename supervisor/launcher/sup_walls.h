@@ -36,21 +36,27 @@ struct sup_walls_step {
     unsigned bits;
 };
 
+/* Whose walls they are, in messages, and the events of its log. */
+struct sup_walls_role {
+    const char *word; /* of SUP_ROLES */
+    const char *off, *missing;
+};
+
 /* What came of a step. */
 struct sup_walls_layer {
     const char *name;
     bool holds;
 };
 
-/* Takes the steps in their order. role: a word of SUP_ROLES. mode: conf->sandbox; strict: the
- * first step that is not optional and fails ends it; permissive: logs ROLE_sandbox_missing and goes
- * on; off: takes SUP_WALLS_ALWAYS ones only. out: [n], may be NULL; all
- * rows are written in any case. Errors (strict only): RC_UNSUPPORTED, naming the layer. */
-enum rc sup_walls_raise(const char *role, const char *mode, const struct sup_walls_step *steps,
-                        size_t n, struct sup_walls_layer *out, struct rc_err *err);
-
-/* Logs ROLE_sandbox_off when mode is off: once in a process's life. */
-void sup_walls_say_off(const char *role, const char *mode);
+/* Takes the steps in their order. mode: conf->sandbox; strict: the first step that is not optional
+ * and fails ends it; permissive: logs what is missing and goes on; off: takes SUP_WALLS_ALWAYS ones
+ * only. out: [n], may be NULL; all rows are written in any case. Errors (strict only):
+ * RC_UNSUPPORTED, naming the layer. */
+enum rc sup_walls_raise(const struct sup_walls_role *role, const char *mode,
+                        const struct sup_walls_step *steps, size_t n, struct sup_walls_layer *out,
+                        struct rc_err *err);
+/* Logs that the mode is off, when it is: once in a process's life. */
+void sup_walls_say_off(const struct sup_walls_role *role, const char *mode);
 
 /* how: NULL */
 int sup_walls_not_dumpable(const void *how); /* no ptrace, no /proc/self/mem, no core */

@@ -78,6 +78,8 @@ static const struct sup_walls_calls calls[] = {
 static const struct sup_walls_filter filter = {
     .otherwise = SCMP_ACT_KILL_PROCESS, .calls = calls, .n_calls = SUP_WALLS_COUNT(calls)};
 
+static const struct sup_walls_role role = {"vault", "vault_sandbox_off", "vault_sandbox_missing"};
+
 static const struct sup_walls_limits limits = {.files = 32, .no_processes = true};
 
 enum rc sup_vault_sandbox(const char *mode, int dir_fd,
@@ -95,6 +97,6 @@ enum rc sup_vault_sandbox(const char *mode, int dir_fd,
         {"seccomp", sup_walls_seccomp, &filter, 0},
     };
 
-    sup_walls_say_off("vault", mode);
-    return sup_walls_raise("vault", mode, steps, SUP_VAULT_LAYERS, out, err);
+    sup_walls_say_off(&role, mode);
+    return sup_walls_raise(&role, mode, steps, SUP_VAULT_LAYERS, out, err);
 }

@@ -82,6 +82,9 @@ static const struct sup_walls_filter filter = {
     .n_args = SUP_WALLS_COUNT(args),
 };
 
+static const struct sup_walls_role role = {"tracer", "tracer_sandbox_off",
+                                           "tracer_sandbox_missing"};
+
 static const struct sup_walls_limits limits = {.files = 32};
 
 static const struct sup_walls_step steps[] = {
@@ -93,6 +96,6 @@ static const struct sup_walls_step steps[] = {
 
 enum rc sup_tracer_sandbox(const char *mode, struct rc_err *err)
 {
-    sup_walls_say_off("tracer", mode);
-    return sup_walls_raise("tracer", mode, steps, SUP_WALLS_COUNT(steps), NULL, err);
+    sup_walls_say_off(&role, mode);
+    return sup_walls_raise(&role, mode, steps, SUP_WALLS_COUNT(steps), NULL, err);
 }
