@@ -158,6 +158,13 @@ void sup_asked_deinit(struct sup_asked *a)
     a->n_units = NULL;
 }
 
+void sup_asked_again(struct sup_asked *a)
+{
+    a->n_tokens = a->n_deltas = a->answer_bytes = 0;
+    if (a->finished)
+        memset(a->finished, 0, (a->n + 63) / 64 * sizeof(*a->finished));
+}
+
 bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *q)
 {
     memset(a, 0, sizeof(*a));

@@ -56,6 +56,8 @@ struct sup_asked {
 /* All but `finished`, which the caller allocates (zeroed) for a Generate. False: no memory. */
 bool sup_asked_from(struct sup_asked *a, const Ipc__Frame *request);
 void sup_asked_deinit(struct sup_asked *a);
+/* The same request from its beginning: what was seen of an answer is forgotten. */
+void sup_asked_again(struct sup_asked *a);
 
 /* An answer (Delta, Done, Vectors, Scores, ..., Error of a task). *out_last:
  * it ends the task. Errors: RC_STATE wrong kind, RC_FORMAT. */

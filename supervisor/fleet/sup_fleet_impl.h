@@ -108,7 +108,7 @@ struct sup_ticket {
     struct worker *w; /* while SENT */
     enum ticket_state state;
     uint64_t id;     /* generation << 24 | index into the fleet's table */
-    uint8_t *packed; /* until the first answer; NULL after */
+    uint8_t *packed; /* until it is delivered; NULL after */
     size_t n_packed;
     void (*on_frame)(void *user, const Ipc__Frame *f);
     void (*on_end)(void *user, const struct rc_err *err, uint32_t retry_after_ms);
@@ -116,7 +116,9 @@ struct sup_ticket {
     uint64_t deadline_us, born_us;
     struct sup_asked asked;
     unsigned deaths;
-    bool delivered, paused, in_callback, cancelled, was_sent;
+    bool answered;  /* a frame of its answer has come */
+    bool delivered; /* and its reader may have it: now, or when it reads again */
+    bool paused, in_callback, cancelled, was_sent;
     bool counted;              /* in slot->n_tasks */
     struct sup_fair_item fair; /* while counted: in slot->lane[lane] */
     enum fleet_lane lane;

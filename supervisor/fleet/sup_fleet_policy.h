@@ -102,7 +102,7 @@ uint64_t sup_keep_ms(bool pinned, uint64_t asked_ms, uint64_t server_s);
 enum sup_verdict { SUP_RETRY, SUP_CRASHED, SUP_POISONED };
 
 struct sup_presence {
-    bool delivered;  /* a frame of its answer has arrived */
+    bool delivered;  /* its reader may have something of its answer */
     unsigned deaths; /* seen before this one */
     bool alone;      /* no other task in the worker */
 };

@@ -3,10 +3,11 @@
  * Knows frames and users' callbacks; when a worker exists is the slot's business.
  *
  * Always true: a ticket is in exactly one of: its slot's waiting or suspects list,
- * its worker's sent list, or ENDED and in none; its packed frame lives until the
- * first answer, so that a crash before can be hidden; on_end is called once, or
- * never after a cancel; ends with an error are called from the deferred turn only.
- * Tests: tests/supervisor/test_sup_fleet_queue.c */
+ * its worker's sent list, or ENDED and in none; its packed frame lives until something of
+ * an answer is given to its reader, so that a crash before can be hidden: of a stream that is
+ * its first frame, of a whole answer its last; on_end is called once, or never after a cancel; ends
+ * with an error are called from the deferred turn only. Tests:
+ * tests/supervisor/test_sup_fleet_queue.c */
 #include "sup_fleet_impl.h"
 
 #include <stdio.h>
@@ -68,6 +69,18 @@ static struct sup_ticket *by_id(const struct sup_fleet *f, uint64_t id)
     return t && t->id == id ? t : NULL;
 }
 
+static void drop_held(struct sup_ticket *t)
+{
+    while (t->held) {
+        struct held *h = t->held;
+
+        t->held = h->next;
+        ipc__frame__free_unpacked(h->frame, NULL);
+        free(h);
+    }
+    t->held_tail = &t->held;
+}
+
 static void ticket_free(struct sup_ticket *t)
 {
     struct sup_fleet *f = t->f;
@@ -77,13 +90,7 @@ static void ticket_free(struct sup_ticket *t)
     lnk_del(&t->turn);
     f->table[idx] = NULL;
     f->free_idx[f->n_free++] = idx;
-    while (t->held) {
-        struct held *h = t->held;
-
-        t->held = h->next;
-        ipc__frame__free_unpacked(h->frame, NULL);
-        free(h);
-    }
+    drop_held(t);
     t->slot->refs--;
     free(t->packed);
     sup_asked_deinit(&t->asked);
@@ -143,7 +150,7 @@ static void count_answer(struct sup_ticket *t, const Ipc__Frame *f)
     queue_told(t, f);
     switch (f->body_case) {
     case IPC__FRAME__BODY_DELTA:
-        if (!t->delivered)
+        if (!t->answered)
             sup_series_observe(s->m_ttft, (double)(now_us() - t->born_us) / 1e6);
         break;
     case IPC__FRAME__BODY_DONE:
@@ -350,10 +357,13 @@ static void deliver(struct sup_ticket *t, const Ipc__Frame *f, Ipc__Frame **own,
         t->state = TICKET_ENDED;
         uncount(t, RC_OK);
     }
-    if (t->paused || t->held) {
-        if (hold(t, own, last))
+    if (t->paused || t->held || !t->delivered) {
+        if (hold(t, own, last)) {
+            if (t->delivered && !t->paused)
+                turn_later(t);
             return;
-        rc_fail(&err, RC_NOMEM, "no memory to keep the answer of a slow reader");
+        }
+        rc_fail(&err, RC_NOMEM, "no memory to keep an answer until its reader takes it");
         ticket_end(t, &err, 0);
         return;
     }
@@ -380,9 +390,12 @@ void ticket_answer(struct worker *w, const Ipc__Frame *f, Ipc__Frame **own)
     }
     if (f->body_case != IPC__FRAME__BODY_ERROR)
         count_answer(t, f);
-    t->delivered = true;
-    free(t->packed);
-    t->packed = NULL;
+    t->answered = true;
+    if (last || t->asked.kind != IPC__FRAME__BODY_GENERATE || t->asked.stream) {
+        t->delivered = true;
+        free(t->packed);
+        t->packed = NULL;
+    } /* else nobody has seen anything of it before it is whole */
     w->n_answered += last;
     if (last)
         unlink_sent(t);
@@ -411,6 +424,8 @@ void ticket_end(struct sup_ticket *t, const struct rc_err *err, uint32_t retry_a
     else if (w)
         unlink_sent(t);
     t->state = TICKET_ENDED;
+    if (!t->delivered)
+        drop_held(t);
     uncount(t, err->code);
     if (!t->end_err && !(t->end_err = malloc(sizeof(*err))))
         abort(); /* an end that cannot be told would hang a client for ever */
@@ -423,7 +438,7 @@ void ticket_end(struct sup_ticket *t, const struct rc_err *err, uint32_t retry_a
 
 static bool give_held(struct sup_ticket *t)
 {
-    while (t->held && !t->paused) {
+    while (t->held && t->delivered && !t->paused) {
         struct held *h = t->held;
         Ipc__Frame *f = h->frame;
         bool last = h->last;
@@ -488,6 +503,9 @@ static void death_of(struct sup_fleet *f, struct sup_ticket *t, bool alone,
             return;
         }
         unlink_sent(t);
+        drop_held(t); /* the beginning of a whole answer */
+        sup_asked_again(&t->asked);
+        t->answered = false;
         t->deaths++;
         link_waiting(t);
         sup_series_add(sup_series(f->metrics, SUP_M_TASK_RETRIES, t->slot->label, NULL), 1);
@@ -514,8 +532,8 @@ static const char *phase_of(const struct sup_ticket *t)
     const struct slot *s = t->slot;
 
     if (t->state == TICKET_SENT)
-        return t->delivered ? "while it was running: its answer had begun"
-                            : "while it was with the worker: queued or running, not answered yet";
+        return t->answered ? "while it was running: its answer had begun"
+                           : "while it was with the worker: queued or running, not answered yet";
     if (t->deaths)
         return "while it waited to be tried again: the worker had died";
     return s->state == SUP_SLOT_READY || s->state == SUP_SLOT_BUSY

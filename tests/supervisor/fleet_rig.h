@@ -78,6 +78,7 @@ static inline void on_end(void *user, const struct rc_err *err, uint32_t retry_m
 static const char *tenant; /* of what is submitted next */
 static uint32_t weight;
 static const uint64_t *keep_alive; /* of the next requests */
+static bool whole;                 /* the next answers are no streams */
 
 static inline void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t deadline_us)
 {
@@ -122,6 +123,7 @@ static inline void generate(struct ask *a, const char *model, const char *text, 
     g.prompt.len = strlen(text);
     g.max_tokens = 100000;
     g.n = n;
+    g.stream = !whole;
     g.sampling = &s;
     g.return_token_ids = true;
     f.body_case = IPC__FRAME__BODY_GENERATE;

@@ -101,6 +101,24 @@ static void a_crash_in_the_middle_is_told(void)
     ENDS(b, RC_OK);
 }
 
+/* Its reader has seen nothing of it: the death is hidden, and the answer is not mixed with what had
+ * come. */
+static void a_whole_answer_survives_a_crash_in_its_middle(void)
+{
+    struct ask a = {0}, b = {0};
+    char text[600];
+
+    whole = true;
+    snprintf(text, sizeof(text), "crash-mid @%s", tmp_path("once"));
+    generate(&a, "m.gguf", text, 1);
+    ENDS(a, RC_OK);
+    MUST(a.deltas == 3 && a.last == IPC__FRAME__BODY_DONE && view("m.gguf").deaths == 1);
+    MUST(metric(SUP_M_TASK_RETRIES, "m.gguf", NULL) == 1);
+    generate(&b, "m.gguf", "crash-mid", 1); /* each time: convicted, as before the first byte */
+    ENDS(b, RC_POISONED);
+    MUST(b.frames == 0);
+}
+
 static void twice_present_alone_is_poisoned(void)
 {
     struct ask a = {0}, b = {0};
@@ -369,24 +387,26 @@ static void short_load(struct sup_conf *c)
     c->load_timeout_s = 1;
 }
 
-#define CASES(X)                                                        \
-    X(answers_of_every_kind_arrive, no_change)                          \
-    X(big_payloads_both_ways, no_change)                                \
-    X(thirty_two_cold_requests_load_once, no_change)                    \
-    X(a_crash_before_the_first_byte_is_hidden, no_change)               \
-    X(a_crash_in_the_middle_is_told, no_change)                         \
-    X(twice_present_alone_is_poisoned, no_change)                       \
-    X(only_the_guilty_of_a_batch_is_convicted, no_change)               \
-    X(a_suspect_is_tried_beside_no_stranger, no_change)                 \
-    X(a_failed_load_is_remembered_until_the_files_change, no_change)    \
-    X(an_explicit_load_tries_a_failed_model_again, no_change)           \
-    X(a_passing_failure_is_tried_again_after_its_time, no_change)       \
-    X(a_worker_that_dies_loading_backs_off_and_then_refuses, no_change) \
-    X(weights_that_vanish_are_retryable_and_come_back, no_change)       \
-    X(a_hang_is_noticed_and_survived, short_hang)                       \
-    X(a_long_pass_is_neither_silent_nor_stuck, short_silence)           \
-    X(a_load_that_takes_too_long_is_ended, short_load)                  \
-    X(a_lying_worker_is_ended, no_change)                               \
-    X(a_worker_that_lies_about_itself_is_refused, no_change)
+#define CASES(X)                                                                                  \
+    X(answers_of_every_kind_arrive, no_change)                                                    \
+    X(big_payloads_both_ways, no_change)                                                          \
+    X(thirty_two_cold_requests_load_once, no_change)                                              \
+    X(a_crash_before_the_first_byte_is_hidden, no_change)                                         \
+    X(a_crash_in_the_middle_is_told, no_change)                                                   \
+    X(a_whole_answer_survives_a_crash_in_its_middle, no_change)                                   \
+    X(twice_present_alone_is_poisoned, no_change)                                                 \
+        X(only_the_guilty_of_a_batch_is_convicted, no_change)                                     \
+            X(a_suspect_is_tried_beside_no_stranger, no_change)                                   \
+                X(a_failed_load_is_remembered_until_the_files_change, no_change)                  \
+                    X(an_explicit_load_tries_a_failed_model_again, no_change)                     \
+                        X(a_passing_failure_is_tried_again_after_its_time, no_change)             \
+                            X(a_worker_that_dies_loading_backs_off_and_then_refuses, no_change)   \
+                                X(weights_that_vanish_are_retryable_and_come_back, no_change)     \
+                                    X(a_hang_is_noticed_and_survived, short_hang)                 \
+                                        X(a_long_pass_is_neither_silent_nor_stuck, short_silence) \
+                                            X(a_load_that_takes_too_long_is_ended, short_load)    \
+                                                X(a_lying_worker_is_ended, no_change)             \
+                                                    X(a_worker_that_lies_about_itself_is_refused, \
+                                                      no_change)
 
 FLEET_MAIN(CASES)
