@@ -18,6 +18,7 @@
 #include "sup_conf.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_walls.h"
 #include "vault.pb-c.h"
 
 #define AUDITS_MAX 256u /* acts that wait for the channel; more are only logged */
@@ -305,17 +306,16 @@ static void on_checked(struct sup_auth *a, const Ipc__VaultChecked *c)
     sup_grant_unref(&g);
 }
 
-static bool words_ok(const Ipc__VaultChanged *c)
+static struct sup_walls_told walls_of(const Ipc__VaultChanged *c)
 {
-    for (size_t i = 0; i < c->n_sandbox; i++)
-        if (!sup_grant_word(c->sandbox[i], 40))
-            return false;
-    return c->n_sandbox <= 16;
+    return (struct sup_walls_told){c->pid, c->sandbox, c->missing, c->n_sandbox, c->n_missing};
 }
 
 static void on_changed(struct sup_auth *a, const Ipc__VaultChanged *c)
 {
-    if (!words_ok(c)) {
+    const struct sup_walls_told walls = walls_of(c);
+
+    if (!sup_walls_told_ok(&walls)) {
         lost(a, "malformed names of sandbox layers");
         return;
     }
@@ -493,12 +493,11 @@ bool sup_auth_ready(const struct sup_auth *a)
     return !a || a->fd < 0 || (a->known && !a->lost);
 }
 
-bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t *n)
+bool sup_auth_vault_walls(const struct sup_auth *a, struct sup_walls_told *out)
 {
     if (!a || a->fd < 0)
         return false;
-    *words = a->last ? a->last->changed->sandbox : NULL;
-    *n = a->last ? a->last->changed->n_sandbox : 0;
+    *out = a->last ? walls_of(a->last->changed) : (struct sup_walls_told){0};
     return true;
 }
 
