@@ -95,6 +95,15 @@ int sup_child_end(struct sup_child *c)
     return status;
 }
 
+void sup_child_walls(Ipc__FetchWalls *out, const struct sup_walls_told *t)
+{
+    out->pid = t->pid;
+    out->held = (char **)(uintptr_t)t->held;
+    out->n_held = t->n_held;
+    out->missing = (char **)(uintptr_t)t->missing;
+    out->n_missing = t->n_missing;
+}
+
 static void say_walls(const struct sup_walls_layer *layers)
 {
     char *names[SUP_WALLS_MAX];
@@ -103,11 +112,7 @@ static void say_walls(const struct sup_walls_layer *layers)
     Ipc__Fetch m = IPC__FETCH__INIT;
 
     sup_walls_tell(layers, SUP_FETCH_LAYERS, names, &told);
-    w.pid = told.pid;
-    w.held = (char **)(uintptr_t)told.held;
-    w.n_held = told.n_held;
-    w.missing = (char **)(uintptr_t)told.missing;
-    w.n_missing = told.n_missing;
+    sup_child_walls(&w, &told);
     m.body_case = IPC__FETCH__BODY_WALLS;
     m.walls = &w;
     (void)ipc_send(SUP_CHILD_CHANNEL, &m.base, NULL, 0, NULL);

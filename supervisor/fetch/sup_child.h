@@ -34,6 +34,8 @@ int sup_child_end(struct sup_child *c);
 /* In the child: curl, then the sandbox (sup_fetch_sandbox.h), then its first word: FetchWalls. */
 enum rc sup_child_narrow(const char *mode, enum sup_fetch_errand errand, int dir_fd,
                          const char *read_path, struct rc_err *err);
+/* The words of FetchWalls; they borrow those of t. */
+void sup_child_walls(Ipc__FetchWalls *out, const struct sup_walls_told *t);
 /* In the child: its last word; fd: beside it, -1 = none. */
 void sup_child_say(Ipc__FetchDone *d, enum rc rc, const struct rc_err *err, int fd);
 /* In the parent: that word as a status; err has the child's message, which is foreign. */

@@ -101,11 +101,7 @@ static void say_walls(struct fetcher *f, uint64_t req, const struct sup_walls_to
     Ipc__FetchWalls w = IPC__FETCH_WALLS__INIT;
     Ipc__Fetch m = IPC__FETCH__INIT;
 
-    w.pid = t->pid;
-    w.held = (char **)(uintptr_t)t->held;
-    w.n_held = t->n_held;
-    w.missing = (char **)(uintptr_t)t->missing;
-    w.n_missing = t->n_missing;
+    sup_child_walls(&w, t);
     m.req = req;
     m.body_case = IPC__FETCH__BODY_WALLS;
     m.walls = &w;

@@ -7,7 +7,7 @@
  *
  * Sanitizers need threads, files and ptrace: under them only rows that kill are taken from a
  * filter, and a process stays dumpable. Change with care: all processes of the server at once.
- * Tests: tests/supervisor/test_sup_walls.c
+ * Tests: tests/supervisor/test_sup_walls.c, test_sup_walls_told.c
  */
 #ifndef INFERD_SUP_WALLS_H
 #define INFERD_SUP_WALLS_H
