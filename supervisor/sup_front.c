@@ -178,6 +178,7 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     const struct sup_conf *c = f->pub.conf;
     enum rc rc;
 
+    sup_front_layers(f->pub.launcher);
     if ((rc = sup_front_limits(
              c->sandbox, c->max_connections + FDS_PER_WORKER * c->max_loaded_models + FDS_SPARE,
              err)) != RC_OK)

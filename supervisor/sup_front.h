@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "sup_cache.h"
+#include "sup_front_sandbox.h"
 #include "sup_pass.h"
 
 struct sup_auth;
@@ -34,6 +35,7 @@ struct sup_front {
     struct sup_auth *auth;
     struct sup_link *link; /* to the fetcher */
     bool draining;
+    struct sup_walls_layer launcher[SUP_FRONT_LAYERS]; /* which of the launcher's hold */
     struct sup_cache_secret cache_secret;
     struct sup_quota *quota;  /* of tenants */
     uint32_t active;          /* API requests in work, against max_concurrent_requests */

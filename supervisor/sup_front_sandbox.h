@@ -11,7 +11,8 @@
 enum rc sup_front_sandbox(const char *mode, struct rc_err *err);
 
 #define SUP_FRONT_LAYERS 3
-/* What the kernel says of this process now. */
+/* What the kernel says of this process now. Before sup_front_limits: of the launcher, whose fork
+ * this is; none of it can be taken back there. */
 void sup_front_layers(struct sup_walls_layer out[SUP_FRONT_LAYERS]);
 
 /* Before anything else: no core, not dumpable, no new privileges, no SIGPIPE, room

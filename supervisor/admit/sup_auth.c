@@ -7,35 +7,21 @@
  */
 #include "sup_auth.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ipc.h"
+#include "sup_auth_ask.h"
 #include "sup_auth_cache.h"
 #include "sup_conf.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_walls.h"
 #include "vault.pb-c.h"
 
 #define AUDITS_MAX 256u /* acts that wait for the channel; more are only logged */
-
-struct waiter {
-    struct waiter *next;
-    struct sup_req *req;
-};
-
-/* One question to the vault, or one act for its log. */
-struct ask {
-    struct ask *next;
-    uint64_t id;
-    uint8_t digest[SUP_AUTH_DIGEST];
-    struct waiter *waiters;
-    size_t n_packed; /* 0 once sent */
-    uint8_t *packed; /* a frame with the key in it */
-};
 
 struct sup_auth {
     uv_loop_t *loop;
@@ -43,9 +29,7 @@ struct sup_auth {
     int fd; /* -1 = no vault */
     int events;
     bool required, lost, stopped, known;
-    uint64_t last_id;
-    struct ask *asks, **tail; /* oldest first; acts are gone when sent */
-    size_t n_asks, n_audits;
+    struct sup_asks asks;
     struct sup_auth_cache *cache;
     struct sup_metrics *metrics;
     Ipc__Vault *last; /* its VaultChanged, NULL before the first */
@@ -60,34 +44,11 @@ static void count(struct sup_auth *a, enum sup_metric m, const char *label)
 
 /* ---------------------------------------------------------------- questions */
 
-static void packed_free(struct ask *q)
-{
-    if (q->packed)
-        sodium_memzero(q->packed, q->n_packed);
-    free(q->packed);
-    q->packed = NULL;
-    q->n_packed = 0;
-}
-
-static void ask_end(struct sup_auth *a, struct ask **at)
-{
-    struct ask *q = *at;
-
-    *at = q->next;
-    if (!q->next)
-        a->tail = at;
-    if (q->id)
-        a->n_asks--;
-    else
-        a->n_audits--;
-    packed_free(q);
-    free(q);
-}
-
 /* Takes each waiter off its question before the verdict is told. */
-static void tell(struct sup_auth *a, struct ask *q, enum sup_auth_is verdict, struct sup_grant *g)
+static void tell(struct sup_auth *a, struct sup_ask *q, enum sup_auth_is verdict,
+                 struct sup_grant *g)
 {
-    struct waiter *w;
+    struct sup_auth_waiter *w;
 
     while ((w = q->waiters)) {
         q->waiters = w->next;
@@ -105,10 +66,9 @@ static void lost(struct sup_auth *a, const char *why)
     a->lost = true;
     SUP_LOG(SUP_ERROR, "vault_lost", SUP_S("why", why));
     uv_poll_stop(&a->poll);
-    for (struct ask *q = a->asks; q; q = q->next) {
+    sup_asks_wipe(&a->asks);
+    for (struct sup_ask *q = a->asks.first; q; q = q->next)
         tell(a, q, SUP_AUTH_BUSY, NULL);
-        packed_free(q);
-    }
     if (a->on_lost)
         a->on_lost(a->user);
 }
@@ -128,96 +88,42 @@ static void listen_for(struct sup_auth *a, bool writable)
 static void flush(struct sup_auth *a)
 {
     struct rc_err err = RC_ERR_INIT;
-    struct ask **at = &a->asks;
+    enum rc rc;
 
-    while (*at && !a->lost) {
-        struct ask *q = *at;
-        enum rc rc =
-            q->n_packed ? ipc_send_packed(a->fd, q->packed, q->n_packed, NULL, 0, &err) : RC_OK;
-
-        if (rc == RC_AGAIN) {
-            listen_for(a, true);
-            return;
-        }
-        if (rc != RC_OK) {
-            lost(a, err.msg);
-            return;
-        }
-        packed_free(q);
-        if (q->id)
-            at = &q->next;
-        else
-            ask_end(a, at);
-    }
-    listen_for(a, false);
-}
-
-/* Packed at once, so that the key is in one place only: q->packed. */
-static bool pack(struct ask *q, Ipc__Vault *v)
-{
-    size_t n = protobuf_c_message_get_packed_size(&v->base);
-
-    if (!(q->packed = malloc(n)))
-        return false;
-    q->n_packed = protobuf_c_message_pack(&v->base, q->packed);
-    return true;
-}
-
-static void append(struct sup_auth *a, struct ask *q)
-{
-    *a->tail = q;
-    a->tail = &q->next;
-    if (q->id)
-        a->n_asks++;
+    if (a->lost)
+        return;
+    rc = sup_asks_flush(&a->asks, a->fd, &err);
+    if (rc == RC_OK || rc == RC_AGAIN)
+        listen_for(a, rc == RC_AGAIN);
     else
-        a->n_audits++;
+        lost(a, err.msg);
 }
 
-static struct ask *question(struct sup_auth *a, const uint8_t digest[SUP_AUTH_DIGEST],
-                            const char *key, size_t n)
+static struct sup_ask *question(struct sup_auth *a, const uint8_t digest[SUP_AUTH_DIGEST],
+                                const char *key, size_t n)
 {
     Ipc__Vault v = IPC__VAULT__INIT;
     Ipc__VaultCheck c = IPC__VAULT_CHECK__INIT;
-    struct ask *q;
+    struct sup_ask *q = sup_asks_about(&a->asks, digest);
 
-    for (q = a->asks; q; q = q->next)
-        if (q->id && sodium_memcmp(q->digest, digest, SUP_AUTH_DIGEST) == 0)
-            return q;
-    if (a->n_asks >= SUP_AUTH_ASKS || !(q = calloc(1, sizeof(*q))))
-        return NULL;
-    q->id = ++a->last_id;
-    memcpy(q->digest, digest, SUP_AUTH_DIGEST);
-    c.req = q->id;
+    if (q || a->asks.n_questions >= SUP_AUTH_ASKS)
+        return q;
     c.token.data = (uint8_t *)key;
     c.token.len = n;
     v.body_case = IPC__VAULT__BODY_CHECK;
     v.check = &c;
-    if (!pack(q, &v)) {
-        free(q);
-        return NULL;
-    }
-    append(a, q);
-    return q;
+    return sup_asks_add_question(&a->asks, digest, &v);
 }
 
 static enum sup_auth_is ask_vault(struct sup_auth *a, struct sup_req *r,
                                   const uint8_t digest[SUP_AUTH_DIGEST], const char *key, size_t n)
 {
-    struct waiter *w = malloc(sizeof(*w));
-    struct ask *q = w && !a->lost ? question(a, digest, key, n) : NULL;
+    struct sup_ask *q = a->lost ? NULL : question(a, digest, key, n);
 
-    if (!q) {
-        free(w);
+    if (!q)
         return SUP_AUTH_BUSY;
-    }
     flush(a); /* before r waits: nobody is told anything inside this call */
-    if (a->lost) {
-        free(w);
-        return SUP_AUTH_BUSY;
-    }
-    *w = (struct waiter){q->waiters, r};
-    q->waiters = w;
-    return SUP_AUTH_ASKED;
+    return !a->lost && sup_ask_wait(q, r) ? SUP_AUTH_ASKED : SUP_AUTH_BUSY;
 }
 
 static enum sup_auth_is ask(void *user, struct sup_req *r, const char *key, size_t n,
@@ -247,15 +153,7 @@ static void forget(void *user, struct sup_req *r)
 {
     struct sup_auth *a = user;
 
-    for (struct ask *q = a->asks; q; q = q->next)
-        for (struct waiter **at = &q->waiters; *at; at = &(*at)->next)
-            if ((*at)->req == r) {
-                struct waiter *w = *at;
-
-                *at = w->next;
-                free(w);
-                return;
-            }
+    sup_asks_forget(&a->asks, r);
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -285,12 +183,10 @@ static void on_checked(struct sup_auth *a, const Ipc__VaultChecked *c)
 {
     struct rc_err err = RC_ERR_INIT;
     struct sup_grant *g = NULL;
-    struct ask **at = &a->asks;
+    struct sup_ask *q = sup_asks_sent(&a->asks, c->req);
     enum sup_auth_is is;
 
-    while (*at && (*at)->id != c->req)
-        at = &(*at)->next;
-    if (!*at || (*at)->n_packed || !verdict_of(c->code, &is) || (is == SUP_AUTH_OK && !c->grant)) {
+    if (!q || !verdict_of(c->code, &is) || (is == SUP_AUTH_OK && !c->grant)) {
         lost(a, "an answer to nothing that was asked");
         return;
     }
@@ -299,23 +195,22 @@ static void on_checked(struct sup_auth *a, const Ipc__VaultChecked *c)
         return;
     }
     if (g)
-        sup_auth_cache_put(a->cache, (*at)->digest, g, uv_now(a->loop));
-    tell(a, *at, is, g);
-    ask_end(a, at);
+        sup_auth_cache_put(a->cache, q->digest, g, uv_now(a->loop));
+    tell(a, q, is, g);
+    sup_asks_end(&a->asks, q);
     sup_grant_unref(&g);
 }
 
-static bool words_ok(const Ipc__VaultChanged *c)
+static struct sup_walls_told walls_of(const Ipc__VaultChanged *c)
 {
-    for (size_t i = 0; i < c->n_sandbox; i++)
-        if (!sup_grant_word(c->sandbox[i], 40))
-            return false;
-    return c->n_sandbox <= 16;
+    return (struct sup_walls_told){c->pid, c->sandbox, c->missing, c->n_sandbox, c->n_missing};
 }
 
 static void on_changed(struct sup_auth *a, const Ipc__VaultChanged *c)
 {
-    if (!words_ok(c)) {
+    const struct sup_walls_told walls = walls_of(c);
+
+    if (!sup_walls_told_ok(&walls)) {
         lost(a, "malformed names of sandbox layers");
         return;
     }
@@ -383,7 +278,6 @@ void sup_auth_audit(struct sup_auth *a, const char *act, const char *who, const 
 {
     Ipc__Vault v = IPC__VAULT__INIT;
     Ipc__VaultAudit m = IPC__VAULT_AUDIT__INIT;
-    struct ask *q;
 
     SUP_LOG(SUP_INFO, "admin_act", SUP_S("act", act), SUP_S("who", who), SUP_S("fields", fields));
     if (!a || a->fd < 0 || a->lost || a->stopped)
@@ -394,13 +288,10 @@ void sup_auth_audit(struct sup_auth *a, const char *act, const char *who, const 
     m.fields.len = strlen(fields);
     v.body_case = IPC__VAULT__BODY_AUDIT;
     v.audit = &m;
-    q = a->n_audits < AUDITS_MAX ? calloc(1, sizeof(*q)) : NULL;
-    if (!q || !pack(q, &v)) {
-        free(q);
+    if (a->asks.n_acts >= AUDITS_MAX || !sup_asks_add_act(&a->asks, &v)) {
         SUP_LOG(SUP_WARN, "audit_lost", SUP_S("act", act), SUP_S("who", who));
         return;
     }
-    append(a, q);
     flush(a);
 }
 
@@ -426,7 +317,7 @@ enum rc sup_auth_new(struct sup_auth **out, uv_loop_t *loop, int vault_fd,
                            .on_lost = on_lost,
                            .user = user,
                            .required = sup_conf_auth_required(conf)};
-    a->tail = &a->asks;
+    sup_asks_init(&a->asks);
     if ((rc = sup_auth_cache_new(&a->cache, err)) != RC_OK) {
         free(a);
         return rc;
@@ -459,15 +350,7 @@ void sup_auth_free(struct sup_auth **ap)
 
     if (!a)
         return;
-    while (a->asks) {
-        while (a->asks->waiters) { /* their connections are gone already */
-            struct waiter *w = a->asks->waiters;
-
-            a->asks->waiters = w->next;
-            free(w);
-        }
-        ask_end(a, &a->asks);
-    }
+    sup_asks_deinit(&a->asks); /* who waited is gone already */
     if (a->last)
         protobuf_c_message_free_unpacked(&a->last->base, NULL);
     sup_auth_cache_free(&a->cache);
@@ -493,12 +376,11 @@ bool sup_auth_ready(const struct sup_auth *a)
     return !a || a->fd < 0 || (a->known && !a->lost);
 }
 
-bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t *n)
+bool sup_auth_vault_walls(const struct sup_auth *a, struct sup_walls_told *out)
 {
     if (!a || a->fd < 0)
         return false;
-    *words = a->last ? a->last->changed->sandbox : NULL;
-    *n = a->last ? a->last->changed->n_sandbox : 0;
+    *out = a->last ? walls_of(a->last->changed) : (struct sup_walls_told){0};
     return true;
 }
 

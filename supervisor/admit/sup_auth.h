@@ -21,6 +21,7 @@
 struct sup_auth;
 struct sup_conf;
 struct sup_metrics;
+struct sup_walls_told;
 
 /* vault_fd: owned; -1 = no vault (then no key is read). on_lost: the vault's channel is
  * gone. Errors: RC_NOMEM, RC_IO, RC_INTERNAL. */
@@ -37,9 +38,9 @@ void sup_auth_free(struct sup_auth **a);
 struct sup_http_keys sup_auth_keys(struct sup_auth *a);
 /* There is no vault, or its first state is known. */
 bool sup_auth_ready(const struct sup_auth *a);
-/* The layers of its sandbox that the vault said it has: *n words, borrowed until the next turn;
- * false: there is no vault. */
-bool sup_auth_vault_layers(const struct sup_auth *a, char *const **words, size_t *n);
+/* The layers of its sandbox that the vault said it has, borrowed until the next turn; pid 0: it
+ * has said nothing yet; false: there is no vault. */
+bool sup_auth_vault_walls(const struct sup_auth *a, struct sup_walls_told *out);
 size_t sup_auth_keys_loaded(const struct sup_auth *a);
 /* Whether the audit log could be written last: while it cannot, acts of administrators are
  * refused (and still told to it, so that it is seen when it works again). */

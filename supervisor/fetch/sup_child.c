@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "ipc.h"
-#include "sup_fetch_sandbox.h"
 
 /* 0 to 2 are nothing, 3 the channel, then those given, and no other is open. */
 static bool only(int channel, const int *fds, size_t n_fds)
@@ -96,12 +95,40 @@ int sup_child_end(struct sup_child *c)
     return status;
 }
 
-enum rc sup_child_narrow(const char *mode, int dir_fd, const char *read_path, bool network,
-                         struct rc_err *err)
+void sup_child_walls(Ipc__FetchWalls *out, const struct sup_walls_told *t)
 {
+    out->pid = t->pid;
+    out->held = (char **)(uintptr_t)t->held;
+    out->n_held = t->n_held;
+    out->missing = (char **)(uintptr_t)t->missing;
+    out->n_missing = t->n_missing;
+}
+
+static void say_walls(const struct sup_walls_layer *layers)
+{
+    char *names[SUP_WALLS_MAX];
+    struct sup_walls_told told;
+    Ipc__FetchWalls w = IPC__FETCH_WALLS__INIT;
+    Ipc__Fetch m = IPC__FETCH__INIT;
+
+    sup_walls_tell(layers, SUP_FETCH_LAYERS, names, &told);
+    sup_child_walls(&w, &told);
+    m.body_case = IPC__FETCH__BODY_WALLS;
+    m.walls = &w;
+    (void)ipc_send(SUP_CHILD_CHANNEL, &m.base, NULL, 0, NULL);
+}
+
+enum rc sup_child_narrow(const char *mode, enum sup_fetch_errand errand, int dir_fd,
+                         const char *read_path, struct rc_err *err)
+{
+    struct sup_walls_layer layers[SUP_FETCH_LAYERS];
+    enum rc rc;
+
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return rc_fail(err, RC_INTERNAL, "libcurl cannot start");
-    return sup_fetch_sandbox(mode, dir_fd, read_path, network, NULL, err);
+    if ((rc = sup_fetch_sandbox(mode, errand, dir_fd, read_path, layers, err)) == RC_OK)
+        say_walls(layers);
+    return rc;
 }
 
 void sup_child_say(Ipc__FetchDone *d, enum rc rc, const struct rc_err *err, int fd)

@@ -1,7 +1,8 @@
 /* sup_child.h - a forked process for one errand on the network.
  *
  * The child keeps its channel and the descriptors it is given, nothing else; it narrows itself
- * (sup_fetch_sandbox.h) before it reads a byte from anywhere, says one FetchDone and is gone. It
+ * (sup_fetch_sandbox.h) before it reads a byte from anywhere, says which walls hold, later one
+ * FetchDone, and is gone. It
  * dies with its parent. Tests: tests/e2e/pull.py, tests/e2e/remote_media.py
  */
 #ifndef INFERD_SUP_CHILD_H
@@ -13,6 +14,7 @@
 
 #include "fetch.pb-c.h"
 #include "rc.h"
+#include "sup_fetch_sandbox.h"
 
 #define SUP_CHILD_CHANNEL 3
 #define SUP_CHILD_FIRST 4 /* of the descriptors it is given, in their order */
@@ -29,9 +31,11 @@ enum rc sup_child_start(struct sup_child *c, void (*main)(void *user), void *use
 /* Kills it when it still lives, reaps it, closes the channel; its status as of waitpid. */
 int sup_child_end(struct sup_child *c);
 
-/* In the child: curl, then the sandbox. */
-enum rc sup_child_narrow(const char *mode, int dir_fd, const char *read_path, bool network,
-                         struct rc_err *err);
+/* In the child: curl, then the sandbox (sup_fetch_sandbox.h), then its first word: FetchWalls. */
+enum rc sup_child_narrow(const char *mode, enum sup_fetch_errand errand, int dir_fd,
+                         const char *read_path, struct rc_err *err);
+/* The words of FetchWalls; they borrow those of t. */
+void sup_child_walls(Ipc__FetchWalls *out, const struct sup_walls_told *t);
 /* In the child: its last word; fd: beside it, -1 = none. */
 void sup_child_say(Ipc__FetchDone *d, enum rc rc, const struct rc_err *err, int fd);
 /* In the parent: that word as a status; err has the child's message, which is foreign. */

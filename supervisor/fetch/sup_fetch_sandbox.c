@@ -17,6 +17,15 @@
 
 #include "sup_walls.h"
 
+const struct sup_fetch_policy sup_fetch_policies[SUP_FETCH_ERRANDS] = {
+    [SUP_FETCH_MEDIA] = {"media", true, false},
+    [SUP_FETCH_PULL] = {"pull", true, true},
+    [SUP_FETCH_COPY] = {"copy", false, true}, /* of a file: of `inferd pull` */
+};
+
+const char *const sup_fetch_layers[SUP_FETCH_LAYERS] = {"rlimits", "not_dumpable", "no_new_privs",
+                                                        "landlock", "seccomp"};
+
 /* ---------------------------------------------------------------- landlock */
 
 /* Certificates and the files of name lookups. Absent ones are left out. */
@@ -210,11 +219,11 @@ static enum rc raise_all(const char *mode, const struct sup_walls_files *files,
                          struct sup_walls_layer out[SUP_FETCH_LAYERS], struct rc_err *err)
 {
     const struct sup_walls_step steps[SUP_FETCH_LAYERS] = {
-        {"rlimits", sup_walls_rlimits, &limits, 0},
-        {"not_dumpable", sup_walls_not_dumpable, NULL, 0},
-        {"no_new_privs", sup_walls_no_new_privs, NULL, 0},
-        {"landlock", sup_walls_landlock, files, 0},
-        {"seccomp", sup_walls_seccomp, filter, 0},
+        {sup_fetch_layers[0], sup_walls_rlimits, &limits, 0},
+        {sup_fetch_layers[1], sup_walls_not_dumpable, NULL, 0},
+        {sup_fetch_layers[2], sup_walls_no_new_privs, NULL, 0},
+        {sup_fetch_layers[3], sup_walls_landlock, files, 0},
+        {sup_fetch_layers[4], sup_walls_seccomp, filter, 0},
     };
 
     return sup_walls_raise(&role, mode, steps, SUP_FETCH_LAYERS, out, err);
@@ -246,11 +255,14 @@ enum rc sup_fetch_sandbox_keeper(const char *mode, int dir_fd,
     return raise_all(mode, &files, &keeper_filter, out, err);
 }
 
-enum rc sup_fetch_sandbox(const char *mode, int dir_fd, const char *read_path, bool network,
-                          struct sup_walls_layer out[SUP_FETCH_LAYERS], struct rc_err *err)
+enum rc sup_fetch_sandbox(const char *mode, enum sup_fetch_errand errand, int dir_fd,
+                          const char *read_path, struct sup_walls_layer out[SUP_FETCH_LAYERS],
+                          struct rc_err *err)
 {
+    const bool network = sup_fetch_policies[errand].network;
     struct sup_walls_path path[PATHS_MAX] = {
-        {.fd = dir_fd, .may = SUP_WALLS_CHANGE | SUP_WALLS_FOLDERS},
+        {.fd = sup_fetch_policies[errand].writes ? dir_fd : -1,
+         .may = SUP_WALLS_CHANGE | SUP_WALLS_FOLDERS},
         {.path = read_path, .fd = -1, .may = SUP_WALLS_READ},
     };
     struct sup_walls_files files = {.path = path, .n = 2, .connects = true};

@@ -36,6 +36,7 @@ struct errand {
     uint64_t req;
     struct sup_child media;
     struct sup_puller_job pull;
+    bool walls; /* it has said which hold */
     char name[512];
     uint64_t kill_at_ms; /* 0 = never */
 };
@@ -95,6 +96,18 @@ static void say_done(struct fetcher *f, uint64_t req, Ipc__FetchDone *d, enum rc
     say(f, &m, fd);
 }
 
+static void say_walls(struct fetcher *f, uint64_t req, const struct sup_walls_told *t)
+{
+    Ipc__FetchWalls w = IPC__FETCH_WALLS__INIT;
+    Ipc__Fetch m = IPC__FETCH__INIT;
+
+    sup_child_walls(&w, t);
+    m.req = req;
+    m.body_case = IPC__FETCH__BODY_WALLS;
+    m.walls = &w;
+    say(f, &m, -1);
+}
+
 static void say_no(struct fetcher *f, uint64_t req, enum rc rc, const struct rc_err *err)
 {
     Ipc__FetchDone d = IPC__FETCH_DONE__INIT;
@@ -122,6 +135,7 @@ static void start_media(struct fetcher *f, struct errand *e, const struct waitin
         return;
     }
     e->kind = MEDIA;
+    e->walls = false;
     e->req = w->req;
     e->kill_at_ms = sup_req_now_ms() + w->timeout_ms + BACKSTOP_MS;
 }
@@ -191,6 +205,20 @@ static void end_any(struct fetcher *f, struct errand *e, enum rc rc, const Ipc__
         end_pull(f, e, rc, d && d->unchanged, err);
 }
 
+/* Its first word, passed on with the number that we know it by. */
+static bool on_walls(struct fetcher *f, struct errand *e, const Ipc__FetchWalls *w)
+{
+    const struct sup_walls_told told = {
+        (uint32_t)(e->kind == MEDIA ? e->media.pid : e->pull.child.pid), w->held, w->missing,
+        w->n_held, w->n_missing};
+
+    if (e->walls || !sup_walls_told_ok(&told))
+        return false;
+    e->walls = true;
+    say_walls(f, e->req, &told);
+    return true;
+}
+
 /* A child's word. */
 static void on_child(struct fetcher *f, struct errand *e)
 {
@@ -209,7 +237,7 @@ static void on_child(struct fetcher *f, struct errand *e)
     } else if (m->body_case == IPC__FETCH__BODY_PROGRESS && e->kind == PULL) {
         m->req = e->req;
         say(f, m, -1);
-    } else {
+    } else if (m->body_case != IPC__FETCH__BODY_WALLS || !on_walls(f, e, m->walls)) {
         rc_fail(&err, RC_FORMAT, "the process that fetches said something that is no answer");
         end_any(f, e, RC_FORMAT, NULL, &err, -1);
     }
@@ -312,6 +340,7 @@ static void on_pull(struct fetcher *f, const Ipc__Fetch *m)
         return;
     }
     e->kind = PULL;
+    e->walls = false;
     e->req = m->req;
     e->kill_at_ms = 0;
     SUP_LOG(SUP_INFO, "pull_started", SUP_S("model", e->name));
@@ -412,8 +441,12 @@ static void turn(struct fetcher *f)
     feed(f);
 }
 
-static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
+static enum rc narrow(struct fetcher *f, struct rc_err *err)
 {
+    const struct sup_conf *conf = f->conf;
+    struct sup_walls_layer layers[SUP_FETCH_LAYERS];
+    char *names[SUP_WALLS_MAX];
+    struct sup_walls_told told;
     int models = -1;
     enum rc rc;
 
@@ -424,9 +457,13 @@ static enum rc narrow(const struct sup_conf *conf, struct rc_err *err)
                                 "models_dir '%s' cannot be opened, and allow_pull is on: %s",
                                 conf->models_dir, strerror(errno));
     }
-    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, NULL, err);
+    rc = sup_fetch_sandbox_keeper(conf->sandbox, models, layers, err);
     if (models >= 0)
         close(models);
+    if (rc == RC_OK) {
+        sup_walls_tell(layers, SUP_FETCH_LAYERS, names, &told);
+        say_walls(f, 0, &told);
+    }
     return rc;
 }
 
@@ -442,7 +479,7 @@ int sup_fetcher_main(const struct sup_conf *conf, const struct sup_role_fds *fds
     f.tail = &f.first;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
-    if (narrow(conf, &err) != RC_OK) {
+    if (narrow(&f, &err) != RC_OK) {
         SUP_LOG(SUP_ERROR, "fetcher_start_failed", SUP_S("what", err.what),
                 SUP_S("error", err.msg));
         return 1;

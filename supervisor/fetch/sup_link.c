@@ -17,6 +17,7 @@
 #include "ipc.h"
 #include "sup_log.h"
 #include "sup_metrics.h"
+#include "sup_walls.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
@@ -24,6 +25,7 @@ struct errand {
     struct errand *next;
     uint64_t id, max_bytes; /* max_bytes 0: a pull */
     struct sup_link_cb cb;
+    Ipc__Fetch *walls; /* of the child that runs it; NULL before it has said so */
 };
 
 struct sup_link {
@@ -33,10 +35,24 @@ struct sup_link {
     uint64_t last_id;
     struct errand *errands;
     size_t n;
+    Ipc__Fetch *walls; /* its own */
     struct sup_metrics *metrics;
     void (*on_lost)(void *user);
     void *user;
 };
+
+static void walls_free(Ipc__Fetch **w)
+{
+    if (*w)
+        protobuf_c_message_free_unpacked(&(*w)->base, NULL);
+    *w = NULL;
+}
+
+static void errand_free(struct errand *e)
+{
+    walls_free(&e->walls);
+    free(e);
+}
 
 static const char *kind_of(const struct errand *e)
 {
@@ -71,7 +87,7 @@ static void finish(struct sup_link *l, struct errand *e, struct sup_link_done *d
                        d->code != RC_OK || d->unchanged ? 0 : (double)d->bytes);
     }
     e->cb.done(e->cb.user, d);
-    free(e);
+    errand_free(e);
 }
 
 static void lose(struct sup_link *l, const char *why)
@@ -158,6 +174,55 @@ static void on_progress(struct sup_link *l, uint64_t id, const Ipc__FetchProgres
         }
 }
 
+static struct sup_walls_told told_of(const Ipc__FetchWalls *w)
+{
+    return (struct sup_walls_told){w->pid, w->held, w->missing, w->n_held, w->n_missing};
+}
+
+/* true: the message is kept. */
+static bool on_walls(struct sup_link *l, Ipc__Fetch *m)
+{
+    const struct sup_walls_told t = told_of(m->walls);
+    struct errand *e = l->errands;
+    Ipc__Fetch **at = &l->walls;
+
+    if (!sup_walls_told_ok(&t)) {
+        lose(l, "malformed names of sandbox layers");
+        return false;
+    }
+    while (m->req && e && e->id != m->req)
+        e = e->next;
+    if (m->req && !e)
+        return false; /* cancelled while it was under way */
+    if (m->req)
+        at = &e->walls;
+    if (*at) {
+        lose(l, "the walls of one process are told twice");
+        return false;
+    }
+    *at = m;
+    return true;
+}
+
+void sup_link_each_process(const struct sup_link *l,
+                           void (*each)(void *user, const char *errand,
+                                        const struct sup_walls_told *walls),
+                           void *user)
+{
+    struct sup_walls_told t = {0};
+
+    if (!l || l->fd < 0)
+        return;
+    if (l->walls)
+        t = told_of(l->walls->walls);
+    each(user, NULL, &t);
+    for (const struct errand *e = l->errands; e; e = e->next)
+        if (e->walls) {
+            t = told_of(e->walls->walls);
+            each(user, kind_of(e), &t);
+        }
+}
+
 static bool one(struct sup_link *l)
 {
     int fds[IPC_FDS_MAX];
@@ -165,14 +230,16 @@ static bool one(struct sup_link *l)
     ProtobufCMessage *raw = NULL;
     size_t n_fds = 0;
     enum rc rc = ipc_recv(l->fd, &ipc__fetch__descriptor, &raw, fds, &n_fds, &err);
-    const Ipc__Fetch *m = (const Ipc__Fetch *)raw;
+    Ipc__Fetch *m = (Ipc__Fetch *)raw;
 
     if (rc == RC_AGAIN)
         return false;
     if (rc != RC_OK)
         lose(l, rc == RC_CLOSED ? "its channel ended" : err.msg);
-    else if (m->req > l->last_id || !m->req)
+    else if (m->req > l->last_id || (!m->req && m->body_case != IPC__FETCH__BODY_WALLS))
         lose(l, "an answer to nothing that was asked");
+    else if (m->body_case == IPC__FETCH__BODY_WALLS)
+        raw = on_walls(l, m) ? NULL : raw;
     else if (m->body_case == IPC__FETCH__BODY_DONE)
         on_done(l, m->req, m->done, n_fds ? fds[0] : -1);
     else if (m->body_case == IPC__FETCH__BODY_PROGRESS)
@@ -258,7 +325,7 @@ void sup_link_cancel(struct sup_link *l, uint64_t id)
         return;
     if (l->metrics)
         sup_series_add(sup_series(l->metrics, SUP_M_FETCHES, kind_of(e), rc_name(RC_CANCELLED)), 1);
-    free(e);
+    errand_free(e);
     m.req = id;
     m.body_case = IPC__FETCH__BODY_CANCEL;
     m.cancel = &c;
@@ -308,7 +375,8 @@ void sup_link_free(struct sup_link **lp)
     if (!l)
         return;
     while (l->errands)
-        free(take(l, l->errands->id));
+        errand_free(take(l, l->errands->id));
+    walls_free(&l->walls);
     if (l->fd >= 0)
         close(l->fd);
     free(l);

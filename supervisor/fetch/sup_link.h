@@ -17,6 +17,7 @@
 
 struct sup_link;
 struct sup_metrics;
+struct sup_walls_told;
 
 #define SUP_LINK_ERRANDS 1024
 
@@ -59,5 +60,12 @@ enum rc sup_link_pull(struct sup_link *l, const char *reference, bool again,
 /* Nothing is called for it any more. An id that is gone is fine. */
 void sup_link_cancel(struct sup_link *l, uint64_t id);
 void sup_link_unmap(void *data, size_t n);
+
+/* The fetcher's own walls (errand NULL; pid 0: it has said nothing yet), then those of each child
+ * that has said so: errand "media" or "pull". Borrowed for the call. None without a fetcher. */
+void sup_link_each_process(const struct sup_link *l,
+                           void (*each)(void *user, const char *errand,
+                                        const struct sup_walls_told *walls),
+                           void *user);
 
 #endif

@@ -1,7 +1,7 @@
 /* sup_puller.c - stage, child, publish.
  *
- * The child speaks proto/fetch.proto: any number of progress, then one done. Anything else ends it.
- * Tests: tests/e2e/pull.py
+ * The child speaks proto/fetch.proto: its walls, any number of progress, then one done. Anything
+ * else ends it. Tests: tests/e2e/pull.py
  */
 #include "sup_puller.h"
 
@@ -58,7 +58,8 @@ static void child_main(void *user)
 
     e->ask->files_fd = FILES;
     e->ask->on_now = child_tell;
-    rc = sup_child_narrow(e->u->sandbox, FILES, file ? e->ask->ref.target : NULL, !file, &err);
+    rc = sup_child_narrow(e->u->sandbox, file ? SUP_FETCH_COPY : SUP_FETCH_PULL, FILES,
+                          file ? e->ask->ref.target : NULL, &err);
     if (rc == RC_OK)
         rc = sup_pull_run(e->ask, &unchanged, &err);
     d.unchanged = unchanged;
@@ -111,7 +112,7 @@ static enum rc listen_to(const struct sup_puller *u, const struct sup_child *c, 
             over = true;
             *unchanged = m->done->unchanged;
             rc = sup_child_said(m->done, err);
-        } else {
+        } else if (m->body_case != IPC__FETCH__BODY_WALLS) {
             rc = rc_fail(err, RC_FORMAT, "the fetcher said something that is no answer");
         }
         protobuf_c_message_free_unpacked(raw, NULL);

@@ -181,7 +181,7 @@ static void child_main(void *user)
     Ipc__FetchDone d = IPC__FETCH_DONE__INIT;
     struct rc_err err = RC_ERR_INIT;
     char type[128] = "";
-    enum rc rc = sup_child_narrow(e->conf->sandbox, -1, NULL, true, &err);
+    enum rc rc = sup_child_narrow(e->conf->sandbox, SUP_FETCH_MEDIA, -1, NULL, &err);
 
     if (rc == RC_OK)
         rc = fetch(e, &d, type, &err);

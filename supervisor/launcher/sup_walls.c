@@ -78,6 +78,41 @@ enum rc sup_walls_raise(const struct sup_walls_role *role, const char *mode,
     return rc;
 }
 
+void sup_walls_tell(const struct sup_walls_layer *layers, size_t n, char *names[SUP_WALLS_MAX],
+                    struct sup_walls_told *out)
+{
+    size_t held = 0, missing = 0;
+
+    n = n < SUP_WALLS_MAX ? n : SUP_WALLS_MAX;
+    for (size_t i = 0; i < n; i++)
+        held += layers[i].holds;
+    *out = (struct sup_walls_told){(uint32_t)getpid(), names, names + held, held, n - held};
+    held = 0;
+    for (size_t i = 0; i < n; i++)
+        if (layers[i].holds)
+            names[held++] = (char *)(uintptr_t)layers[i].name;
+        else
+            names[out->n_held + missing++] = (char *)(uintptr_t)layers[i].name;
+}
+
+static bool words_ok(char *const *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(word[i]);
+
+        if (len == 0 || len > 40 ||
+            strspn(word[i], "abcdefghijklmnopqrstuvwxyz0123456789_-") != len)
+            return false;
+    }
+    return true;
+}
+
+bool sup_walls_told_ok(const struct sup_walls_told *t)
+{
+    return t->pid && t->n_held <= SUP_WALLS_MAX && t->n_missing <= SUP_WALLS_MAX - t->n_held &&
+           words_ok(t->held, t->n_held) && words_ok(t->missing, t->n_missing);
+}
+
 int sup_walls_not_dumpable(const void *how)
 {
     (void)how;

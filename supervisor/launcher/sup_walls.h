@@ -7,7 +7,7 @@
  *
  * Sanitizers need threads, files and ptrace: under them only rows that kill are taken from a
  * filter, and a process stays dumpable. Change with care: all processes of the server at once.
- * Tests: tests/supervisor/test_sup_walls.c
+ * Tests: tests/supervisor/test_sup_walls.c, test_sup_walls_told.c
  */
 #ifndef INFERD_SUP_WALLS_H
 #define INFERD_SUP_WALLS_H
@@ -57,6 +57,18 @@ enum rc sup_walls_raise(const struct sup_walls_role *role, const char *mode,
                         struct rc_err *err);
 /* Logs that the mode is off, when it is: once in a process's life. */
 void sup_walls_say_off(const struct sup_walls_role *role, const char *mode);
+
+/* What a process tells another of its layers, and how that one checks it: it is foreign there. */
+struct sup_walls_told {
+    uint32_t pid;
+    char *const *held, *const *missing;
+    size_t n_held, n_missing;
+};
+/* names: [n]; the told ones point into it and into the layers. pid: of the caller. */
+void sup_walls_tell(const struct sup_walls_layer *layers, size_t n, char *names[SUP_WALLS_MAX],
+                    struct sup_walls_told *out);
+/* A process number, SUP_WALLS_MAX layers at most, each a word of at most 40 bytes. */
+bool sup_walls_told_ok(const struct sup_walls_told *t);
 
 /* how: NULL */
 int sup_walls_not_dumpable(const void *how); /* no ptrace, no /proc/self/mem, no core */

@@ -131,7 +131,8 @@ static void tell_changed(struct vault *v, const struct rc_err *err)
 {
     Ipc__Vault m = IPC__VAULT__INIT;
     Ipc__VaultChanged c = IPC__VAULT_CHANGED__INIT;
-    char *held[SUP_VAULT_LAYERS];
+    char *layers[SUP_WALLS_MAX];
+    struct sup_walls_told walls;
 
     c.generation = v->generation;
     c.audit_failed = v->audit_failed;
@@ -141,10 +142,12 @@ static void tell_changed(struct vault *v, const struct rc_err *err)
         c.error.data = (uint8_t *)err->msg;
         c.error.len = strlen(err->msg);
     }
-    for (size_t i = 0; i < SUP_VAULT_LAYERS; i++)
-        if (v->layer[i].holds)
-            held[c.n_sandbox++] = (char *)v->layer[i].name;
-    c.sandbox = held;
+    sup_walls_tell(v->layer, SUP_VAULT_LAYERS, layers, &walls);
+    c.pid = walls.pid;
+    c.sandbox = (char **)walls.held;
+    c.n_sandbox = walls.n_held;
+    c.missing = (char **)walls.missing;
+    c.n_missing = walls.n_missing;
     m.body_case = IPC__VAULT__BODY_CHANGED;
     m.changed = &c;
     say(v, FRONT, &m);

@@ -164,6 +164,13 @@ struct sup_spans *sup_spans_new(uv_loop_t *loop, int fd, unsigned percent,
     return s;
 }
 
+bool sup_spans_told(const struct sup_spans *s, struct sup_spans_told *out)
+{
+    if (s)
+        *out = s->told;
+    return s != NULL;
+}
+
 void sup_spans_flush(struct sup_spans *s)
 {
     uint64_t end = uv_hrtime() / 1000000 + SUP_SPANS_LAST_MS, now;

@@ -42,9 +42,11 @@ struct sup_span {
     const struct sup_facts *facts;
 };
 
-/* What the tracer tells of its work since it started. */
+/* What the tracer tells of its work since it started, and of itself. */
 struct sup_spans_told {
     uint64_t exported, dropped, failed;
+    uint32_t pid;
+    uint32_t held; /* bit i: layer i of sup_tracer_layers (sup_tracer.h) holds */
 };
 
 /* fd: this end of the tracer's channel, owned; -1: none, then *out is NULL and RC_OK.
@@ -60,6 +62,8 @@ void sup_spans_free(struct sup_spans **s);
 bool sup_spans_begins(const struct sup_spans *s, uint64_t noise);
 /* Hands the span on, if its trace is sampled. Accepts NULL. */
 void sup_spans_add(struct sup_spans *s, const struct sup_span *span);
+/* What the tracer has told last; false: there is none. Zeroed before its first word. */
+bool sup_spans_told(const struct sup_spans *s, struct sup_spans_told *out);
 /* The OTLP JSON object of a span. */
 void sup_span_json(const struct sup_span *span, struct sup_json *o);
 

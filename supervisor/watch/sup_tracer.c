@@ -190,14 +190,21 @@ static enum rc find(struct tracer *t, struct rc_err *err)
 int sup_tracer_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
 {
     struct tracer t = {.front_fd = fds->peer[SUP_ROLE_FRONT], .launcher_fd = fds->launcher};
+    struct sup_walls_layer layers[SUP_TRACER_LAYERS];
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
 
     if ((rc = sup_otlp_url_parse(conf->otlp_endpoint, &t.url, &err)) == RC_OK &&
-        (rc = find(&t, &err)) == RC_OK && (rc = sup_tracer_sandbox(conf->sandbox, &err)) == RC_OK)
+        (rc = find(&t, &err)) == RC_OK &&
+        (rc = sup_tracer_sandbox(conf->sandbox, layers, &err)) == RC_OK) {
+        t.told.pid = (uint32_t)getpid();
+        for (unsigned i = 0; i < SUP_TRACER_LAYERS; i++)
+            t.told.held |= layers[i].holds ? 1u << i : 0;
+        give_back(&t);
         work(&t);
-    else
+    } else {
         SUP_LOG(SUP_ERROR, "tracer_start_failed", SUP_S("what", err.what), SUP_S("error", err.msg));
+    }
     sup_otlp_deinit(&t.batch);
     close(t.front_fd);
     close(t.launcher_fd);

@@ -13,6 +13,7 @@
 
 #include "rc.h"
 #include "sup_role.h"
+#include "sup_walls.h"
 
 struct sup_conf;
 
@@ -20,6 +21,9 @@ bool sup_tracer_wanted(const struct sup_conf *conf);
 int sup_tracer_main(const struct sup_conf *conf, const struct sup_role_fds *fds);
 
 /* sup_tracer_sandbox.c. mode: conf->sandbox. */
-enum rc sup_tracer_sandbox(const char *mode, struct rc_err *err);
+#define SUP_TRACER_LAYERS 4
+extern const char *const sup_tracer_layers[SUP_TRACER_LAYERS]; /* their names, in their order */
+enum rc sup_tracer_sandbox(const char *mode, struct sup_walls_layer out[SUP_TRACER_LAYERS],
+                           struct rc_err *err);
 
 #endif

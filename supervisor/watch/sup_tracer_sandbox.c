@@ -87,15 +87,19 @@ static const struct sup_walls_role role = {"tracer", "tracer_sandbox_off",
 
 static const struct sup_walls_limits limits = {.files = 32};
 
-static const struct sup_walls_step steps[] = {
-    {"rlimits", sup_walls_rlimits, &limits, SUP_WALLS_ALWAYS},
-    {"no_new_privs", sup_walls_no_new_privs, NULL, SUP_WALLS_ALWAYS},
-    {"not_dumpable", sup_walls_not_dumpable, NULL, 0},
-    {"seccomp", sup_walls_seccomp, &filter, 0},
-};
+const char *const sup_tracer_layers[SUP_TRACER_LAYERS] = {"rlimits", "no_new_privs", "not_dumpable",
+                                                          "seccomp"};
 
-enum rc sup_tracer_sandbox(const char *mode, struct rc_err *err)
+enum rc sup_tracer_sandbox(const char *mode, struct sup_walls_layer out[SUP_TRACER_LAYERS],
+                           struct rc_err *err)
 {
+    const struct sup_walls_step steps[SUP_TRACER_LAYERS] = {
+        {sup_tracer_layers[0], sup_walls_rlimits, &limits, SUP_WALLS_ALWAYS},
+        {sup_tracer_layers[1], sup_walls_no_new_privs, NULL, SUP_WALLS_ALWAYS},
+        {sup_tracer_layers[2], sup_walls_not_dumpable, NULL, 0},
+        {sup_tracer_layers[3], sup_walls_seccomp, &filter, 0},
+    };
+
     sup_walls_say_off(&role, mode);
-    return sup_walls_raise(&role, mode, steps, SUP_WALLS_COUNT(steps), NULL, err);
+    return sup_walls_raise(&role, mode, steps, SUP_TRACER_LAYERS, out, err);
 }

@@ -12,7 +12,8 @@ import tempfile
 import threading
 import time
 
-from inferd_test import (BIN, PRESET, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, main, wait_for)
+from inferd_test import (BIN, PRESET, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, free_port, main,
+                         wait_for)
 
 EMBED = "/ai/v1/embed"
 TEXT = {"model": TINY_BERT, "input": ["one text"]}
@@ -99,17 +100,45 @@ def what_the_processes_say_of_their_walls():
     d = folder()
     key = keys(d, "create", "--endpoints", "watch")
     blind = keys(d, "create", "--endpoints", "embed")
-    with Server(vault_dir=d, preload=[TINY_BERT]) as s:
+    with Server(vault_dir=d, preload=[TINY_BERT], allow_pull=True, otlp_endpoint=f"http://127.0.0.1:{free_port()}") as s:
         equal(s.get("/ai/v1/security", headers=bearer(blind)).status, 403, "a key that may not watch")
         page = s.get("/ai/v1/security", headers=bearer(key)).json
         equal((page["keys_required"], page["keys"], page["tls"]), (True, 2, False), "the page")
-        roles = [p["role"] for p in page["processes"]]
-        check(roles[:2] == ["front", "vault"] and "worker" in roles, f"roles {roles}")
+        roles = {p["role"]: p for p in page["processes"]}
+        equal([p["role"] for p in page["processes"]], ["front", "vault", "fetcher", "tracer", "launcher", "worker"], "roles")
+        equal(roles["launcher"]["pid"], s.proc.pid, "the launcher")
+        equal(sorted(p["pid"] for p in page["processes"] if p["role"] != "launcher"), sorted(pid for pid, _ in children(s.proc.pid)),
+              "every process of the server, and no other")
         for p in page["processes"]:
             held = {w["name"] for w in p["layers"] if w["holds"]}
-            check("seccomp" in held, f"{p['role']} has a filter: {held}")
-        vault = {w["name"] for w in page["processes"][1]["layers"]}
+            names = {"no_new_privs"} | (set() if p["role"] == "launcher" else {"seccomp"}) | (set() if SANITIZED else {"not_dumpable"})
+            check(p["role"] == "worker" or names <= held, f"{p['role']}: {held}")
+            # what the kernel says of it, from outside
+            with open(f"/proc/{p['pid']}/status", encoding="ascii") as f:
+                text = f.read()
+            check("NoNewPrivs:\t1" in text and ("Seccomp:\t2" in text) == (p["role"] != "launcher"), f"{p['role']}: {text}")
+        vault = {w["name"] for w in roles["vault"]["layers"] if w["holds"]}
         check({"landlock", "seccomp", "no_capabilities", "not_dumpable"} <= vault, f"the vault's layers: {vault}")
+        equal({w["name"] for w in roles["fetcher"]["layers"] if w["holds"]},
+              {"rlimits", "not_dumpable", "no_new_privs", "landlock", "seccomp"}, "the fetcher's")
+        equal([(e["errand"], e["allowed"], e["network"], e["writes"]) for e in roles["fetcher"]["errands"]],
+              [("media", False, True, False), ("pull", True, True, True)], "what its children may")
+        equal({w["name"] for w in roles["tracer"]["layers"] if w["holds"]}, {"rlimits", "no_new_privs", "not_dumpable", "seccomp"}, "the tracer's")
+
+
+@case
+def walls_that_are_not_there_are_not_said_to_hold():
+    d = folder()
+    keys(d, "create")
+    with Server(sandbox="off", vault_dir=d, require_auth="off", allow_pull=True, otlp_endpoint=f"http://127.0.0.1:{free_port()}") as s:
+        page = s.get("/ai/v1/security").json
+        equal(page["sandbox"], "off", "the mode")
+        for p in page["processes"]:
+            if p["role"] != "worker":
+                held = {w["name"] for w in p["layers"] if w["holds"]}
+                check(held <= {"rlimits", "no_new_privs"} and p["layers"], f"{p['role']}: {p['layers']}")
+        wait_for(lambda: {e["event"] for e in s.log() if e.get("event", "").endswith("_sandbox_off")} ==
+                 {f"{r}_sandbox_off" for r in ("front", "vault", "fetcher", "tracer")}, "each says so", 10)
 
 
 @case

@@ -1,12 +1,13 @@
 """pull_http.py - POST /ai/v1/models/pull: an administrator fetches a model into a running server."""
 import os
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 
 from inferd_hub import Fault, Hub, minilm
-from inferd_test import BIN, SLOW, Server, case, check, equal, main
+from inferd_test import BIN, SLOW, Server, case, check, equal, main, wait_for
 
 
 def server(hub, **kw):
@@ -126,6 +127,37 @@ def the_vaults_secret_goes_to_the_hub_alone():
                 acts = f.read()
             check("model.pull" in acts and "va-secret" not in acts, acts)
             check("va-secret" not in "".join(s.log_lines), "no log line has it")
+
+
+@case
+def a_vault_that_is_silent_is_not_one_that_keeps_nothing():
+    with tempfile.TemporaryDirectory(prefix="inferd-test-") as d, Hub() as hub:
+        hub.repo("a/b", {"m-Q8_0.gguf": b"x" * (3 << 20)}).gated = "va-secret"
+        vault, master = os.path.join(d, "vault"), os.path.join(d, "master")
+        admin = {"Authorization": "Bearer " + inferd("keys", "create", "--tenant", "ops", "--admin", "--vault-dir", vault)}
+        inferd("credentials", "make-key", master)
+        inferd("credentials", "set", hub.url, "--vault-dir", vault, "--key-file", master, input="va-secret")
+        with server(hub, vault_dir=vault, vault_key_file=master) as s:
+            def processes():
+                return s.get("/ai/v1/security", headers=admin).json["processes"]
+
+            silent = next(p["pid"] for p in processes() if p["role"] == "vault")
+            os.kill(silent, signal.SIGSTOP)
+            try:
+                r = s.post("/ai/v1/models/pull", {"model": "a/b"}, headers=admin)
+            finally:
+                os.kill(silent, signal.SIGCONT)
+            equal((r.status, r.json["retryable"]), (503, True), r.body)
+            check("the vault does not say which secret" in r.json["message"], r.body)
+            equal(hub.paths("hub"), [], "the hub was asked nothing")
+            hub.faults.append(Fault("cdn", "m-Q8_0", slow=0.05))
+            got = []
+            t = threading.Thread(target=lambda: got.append(s.post("/ai/v1/models/pull", {"model": "a/b"}, headers=admin)))
+            t.start()
+            wait_for(lambda: any(p.get("errand") == "pull" for p in processes()), "its child says which walls it has", 10)
+            t.join()
+            equal(got[0].status, 200, got[0].body)
+            check(not any("errand" in p for p in processes()), "and is gone")
 
 
 @case

@@ -164,6 +164,32 @@ def a_slow_server_is_given_its_time_and_no_more():
     equal((r.status, r.json["error"]), (504, "DEADLINE_EXCEEDED"), r.body)
 
 
+def children_of_the_fetcher(s):
+    return [p for p in s.get("/ai/v1/security").json["processes"] if p["role"] == "fetcher_child"]
+
+
+@case
+def a_child_says_which_walls_it_has():
+    s = fresh()
+    hub.files["slow.png"] = b"x" * 190000
+    hub.faults.append(Fault("hub", "slow.png", slow=1))
+    t = threading.Thread(target=lambda: ask([image(url("slow.png"))]))
+    t.start()
+    wait_for(lambda: children_of_the_fetcher(s), "a child", 10)
+    child, = children_of_the_fetcher(s)
+    equal((child["errand"], [w["name"] for w in child["layers"] if not w["holds"]]), ("media", []), child)
+    equal({w["name"] for w in child["layers"]}, {"rlimits", "not_dumpable", "no_new_privs", "landlock", "seccomp"}, "layers")
+    with open(f"/proc/{child['pid']}/status", encoding="ascii") as f:
+        text = f.read()
+    check("Seccomp:\t2" in text and "NoNewPrivs:\t1" in text, text)
+    fetcher, = [p for p in s.get("/ai/v1/security").json["processes"] if p["role"] == "fetcher"]
+    check(f"PPid:\t{fetcher['pid']}\n" in text, "it is the fetcher's")
+    equal([(e["errand"], e["allowed"], set(e["layers"])) for e in fetcher["errands"]],
+          [("media", True, {w["name"] for w in child["layers"]}), ("pull", False, {w["name"] for w in child["layers"]})], "the policy")
+    t.join()
+    equal(children_of_the_fetcher(s), [], "gone with its file")
+
+
 @case
 def a_child_that_dies_is_one_failed_file():
     s = fresh()

@@ -3,6 +3,7 @@ import http.server
 import json
 import os
 import re
+import socket
 import threading
 import time
 
@@ -132,10 +133,20 @@ def a_collector_that_refuses_or_is_away_is_told_once_and_hurts_nobody():
     port = free_port()
     with Server(otlp_endpoint=f"http://127.0.0.1:{port}", preload=[TINY_BERT]) as s:
         body = {"model": TINY_BERT, "input": "a"}
-        for _ in range(1500):  # three batches: one is tried again and given up, the others find no room
+        for _ in range(50):
             equal(s.post("/v1/embeddings", body).status, 200, "answered all the same")
+        # three batches, faster than a batch is given up: one is tried again and then is, the others find no room
+        one = f"GET /healthz HTTP/1.1\r\nHost: x\r\ntraceparent: 00-{TRACE}-{PARENT}-01\r\n\r\n".encode()
+        for _ in range(30):
+            with socket.create_connection(("127.0.0.1", s.port), timeout=30 * SLOW) as c:
+                c.sendall(one * 50)
+                got = b""
+                while got.count(b"HTTP/1.1 200") < 50:
+                    more = c.recv(65536)
+                    check(more, f"answered all the same: {got[-300:]}")
+                    got += more
         wait_for(lambda: (s.metric("inferd_spans_total", result="failed") or 0) > 0, "given up", 30)
-        check([e for e in s.log() if e.get("event") == "collector_away"], "the log tells")
+        wait_for(lambda: [e for e in s.log() if e.get("event") == "collector_away"], "the log tells", 10)
         check((s.metric("inferd_spans_total", result="dropped") or 0) > 0, "what found no room is counted")
         with Collector(port=port) as c:
             s.post("/v1/embeddings", body)

@@ -250,8 +250,8 @@ void sup_ticket_pause(struct sup_ticket *t, bool paused)
     FAKE_CHECK(!t->dead);
     t->paused = paused;
 }
-void sup_fleet_each_worker(struct sup_fleet *f,
-                           void (*fn)(void *, const struct sup_worker_view *), void *user)
+void sup_fleet_each_worker(struct sup_fleet *f, void (*fn)(void *, const struct sup_worker_view *),
+                           void *user)
 {
     static const struct sup_layer_view layers[] = {{"seccomp", "a filter", true},
                                                    {"landlock", "no \"such\" thing", false}};
@@ -352,6 +352,7 @@ static inline void fake_setup(void)
     sup_api_init();
     uv_loop_init(&T.front.loop);
     T.front.conf = &T.conf;
+    sup_front_layers(T.front.launcher);
     T.front.fleet = &T.fleet;
     T.front.metrics = sup_metrics_new();
     T.front.quota = sup_quota_new(SUP_TENANTS_MAX);

@@ -396,16 +396,27 @@ static void test_models_outside_a_grant(void **state)
 static void test_security(void **state)
 {
     struct sup_grant *g = narrow("org/*");
+    char text[128];
 
     get("/ai/v1/security");
     assert_int_equal(T.req.status, 200);
     assert_json();
-    assert_has("\"processes\":[{\"role\":\"front\",\"layers\":[{\"name\":\"not_dumpable\",");
+    snprintf(
+        text, sizeof(text),
+        "\"processes\":[{\"role\":\"front\",\"pid\":%d,\"layers\":[{\"name\":\"not_dumpable\",",
+        (int)getpid());
+    assert_has(text);
+    snprintf(text, sizeof(text),
+             "]},{\"role\":\"launcher\",\"pid\":%d,\"layers\":[{\"name\":\"not_dumpable\",",
+             (int)getppid());
+    assert_has(text);
     assert_has(
-        "{\"role\":\"worker\",\"model\":\"gemma\",\"pid\":7,\"layers\":[{\"name\":\"seccomp\","
+        "{\"role\":\"worker\",\"pid\":7,\"model\":\"gemma\",\"layers\":[{\"name\":\"seccomp\","
         "\"holds\":true,\"detail\":\"a filter\"},{\"name\":\"landlock\",\"holds\":false,"
         "\"detail\":\"no \\\"such\\\" thing\"}]}");
-    assert_null(strstr(fake_answer(), "vault")); /* there is none */
+    for (const char *const *none = (const char *const[]){"vault", "fetcher", "tracer", NULL}; *none;
+         none++)
+        assert_null(strstr(fake_answer(), *none));
     fake_req_reset();
     T.req.grant = g;
     fake_send_bytes("GET", "/ai/v1/security", "", 0);

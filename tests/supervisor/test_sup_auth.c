@@ -212,6 +212,7 @@ static void vault_changed(void)
     Ipc__VaultChanged c = IPC__VAULT_CHANGED__INIT;
 
     c.n_keys = 3;
+    c.pid = 7;
     v.body_case = IPC__VAULT__BODY_CHANGED;
     v.changed = &c;
     vault_says(&v);

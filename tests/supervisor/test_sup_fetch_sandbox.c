@@ -70,7 +70,8 @@ static int child(int (*fn)(void), enum who who)
 
         if ((who == KEEPER
                  ? sup_fetch_sandbox_keeper("strict", dir_fd, NULL, &err)
-                 : sup_fetch_sandbox("strict", dir_fd, NULL, who == ONLINE, NULL, &err)) != RC_OK) {
+                 : sup_fetch_sandbox("strict", who == ONLINE ? SUP_FETCH_PULL : SUP_FETCH_COPY,
+                                     dir_fd, NULL, NULL, &err)) != RC_OK) {
             fprintf(stderr, "%s\n", err.msg);
             _exit(99);
         }
@@ -212,7 +213,8 @@ static int starts_a_child(void)
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
 
-        if (null < 0 || sup_fetch_sandbox("strict", dir_fd, NULL, true, NULL, NULL) != RC_OK)
+        if (null < 0 ||
+            sup_fetch_sandbox("strict", SUP_FETCH_PULL, dir_fd, NULL, NULL, NULL) != RC_OK)
             _exit(1);
         _exit(looks_names_up_in_a_thread() == 0 && writes_elsewhere() == 0 ? 0 : 2);
     }

@@ -14,6 +14,7 @@
 #include "fetch.pb-c.h"
 #include "ipc.h"
 #include "sup_link.h"
+#include "sup_walls.h"
 
 static struct {
     uv_loop_t loop;
@@ -181,9 +182,68 @@ static void what_is_cancelled_calls_nobody(void **state)
     assert_int_equal(T.n_lost, 0);
 }
 
+/* The walls of the fetcher (req 0) or of an errand's child. */
+static void walls(uint64_t req, uint32_t pid, const char *held, const char *missing)
+{
+    Ipc__FetchWalls w = IPC__FETCH_WALLS__INIT;
+    Ipc__Fetch m = IPC__FETCH__INIT;
+    char *h[] = {(char *)(uintptr_t)held}, *n[] = {(char *)(uintptr_t)missing};
+
+    w.pid = pid;
+    w.held = h;
+    w.n_held = 1;
+    w.missing = n;
+    w.n_missing = missing != NULL;
+    m.req = req;
+    m.body_case = IPC__FETCH__BODY_WALLS;
+    m.walls = &w;
+    assert_int_equal(ipc_send(T.far, &m.base, NULL, 0, NULL), RC_OK);
+    turn();
+}
+
+static void write_down(void *user, const char *errand, const struct sup_walls_told *t)
+{
+    char *b = user;
+    size_t n = strlen(b);
+
+    snprintf(b + n, 200 - n, "%s %u %s %s;", errand ? errand : "-", (unsigned)t->pid,
+             t->n_held ? t->held[0] : "", t->n_missing ? t->missing[0] : "");
+}
+
+static const char *processes(char b[200])
+{
+    b[0] = '\0';
+    sup_link_each_process(T.link, write_down, b);
+    return b;
+}
+
+static void who_stands_behind_which_walls(void **state)
+{
+    uint64_t media, pull, gone;
+    char b[200];
+
+    assert_string_equal(processes(b), "- 0  ;");
+    walls(0, 5, "seccomp", "landlock");
+    media = ask();
+    assert_string_equal(processes(b), "- 5 seccomp landlock;"); /* its child has said nothing */
+    walls(media, 6, "seccomp", NULL);
+    assert_int_equal(sup_link_pull(T.link, "a/b", false, &cb, &pull, NULL), RC_OK);
+    assert_int_equal(heard(IPC__FETCH__BODY_PULL), pull);
+    walls(pull, 7, "rlimits", NULL);
+    assert_string_equal(processes(b), "- 5 seccomp landlock;pull 7 rlimits ;media 6 seccomp ;");
+    gone = ask();
+    sup_link_cancel(T.link, gone);
+    walls(gone, 8, "seccomp", NULL); /* under way when it was cancelled */
+    answer(media, RC_CONFLICT, "no", 0, -1);
+    assert_string_equal(processes(b), "- 5 seccomp landlock;pull 7 rlimits ;");
+    sup_link_cancel(T.link, pull);
+    assert_string_equal(processes(b), "- 5 seccomp landlock;");
+    assert_int_equal(T.n_lost, 0);
+}
+
 static void lies_end_the_link(void **state)
 {
-    for (int row = 0; row < 6; row++) {
+    for (int row = 0; row < 10; row++) {
         uint64_t id;
 
         if (row)
@@ -199,13 +259,21 @@ static void lies_end_the_link(void **state)
             answer(id, RC_OK, "", 4, -1);
         else if (row == 4)
             answer(id + 1, RC_OK, "", 4, memory("abcd", SEALS));
+        else if (row == 5)
+            walls(id, 6, "sec comp", NULL);
+        else if (row == 6)
+            walls(id, 0, "seccomp", NULL);
+        else if (row == 7)
+            walls(0, 5, "seccomp", NULL), walls(0, 5, "seccomp", NULL);
+        else if (row == 8)
+            walls(id + 1, 6, "seccomp", NULL);
         else
             close(T.far), turn();
         assert_int_equal(T.n_lost, 1);
         assert_int_equal(T.n_done, 1);
         assert_int_equal(T.code, RC_CRASHED);
         assert_int_equal(sup_link_media(T.link, "x", 1, 1, &cb, &id, NULL), RC_UNSUPPORTED);
-        if (row < 5)
+        if (row < 9)
             tear_down(NULL);
     }
     T.far = -1;
@@ -249,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_comes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_pull_tells_how_far_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_cancelled_calls_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_stands_behind_which_walls, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lies_end_the_link, set_up, tear_down),
         cmocka_unit_test_setup_teardown(too_many_are_refused, set_up, tear_down),
         cmocka_unit_test(without_a_fetcher_nothing_is_asked),

@@ -164,7 +164,8 @@ static void test_the_channel(void **state)
                          .req_id = "x",
                          .status = 200,
                          .facts = &f};
-    struct sup_spans_told told = {.exported = 5, .dropped = 2, .failed = 1};
+    struct sup_spans_told told = {.exported = 5, .dropped = 2, .failed = 1, .pid = 9, .held = 5};
+    struct sup_spans_told last;
     struct sup_metrics *m = sup_metrics_new();
     struct sup_spans *spans_to;
     char got[SUP_SPAN_BYTES];
@@ -205,11 +206,16 @@ static void test_the_channel(void **state)
     sup_spans_add(spans_to, &s);
     assert_true(spans(m, "dropped") == 2);
 
+    assert_false(sup_spans_told(NULL, &last));
+    assert_true(sup_spans_told(spans_to, &last));
+    assert_int_equal(last.pid, 0); /* nothing was told yet */
     assert_int_equal(send(fds[1], &told, sizeof(told), 0), sizeof(told));
     told.exported = 9;
     assert_int_equal(send(fds[1], &told, sizeof(told), 0), sizeof(told));
     uv_run(&loop, UV_RUN_NOWAIT);
     assert_true(spans(m, "exported") == 9);
+    assert_true(sup_spans_told(spans_to, &last));
+    assert_true(last.pid == 9 && last.held == 5 && last.exported == 9);
     assert_true(spans(m, "dropped") == 4);
     assert_true(spans(m, "failed") == 1);
 

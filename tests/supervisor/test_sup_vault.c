@@ -180,6 +180,8 @@ static void changed(int fd, unsigned keys, bool failed)
     assert_int_equal(m->changed->n_keys, keys);
     assert_int_equal(m->changed->error.len > 0, failed);
     assert_true(m->changed->n_sandbox >= 5);
+    assert_int_equal(m->changed->n_sandbox + m->changed->n_missing, SUP_VAULT_LAYERS);
+    assert_int_equal(m->changed->pid, vault);
     forget(m);
 }
 

@@ -366,7 +366,7 @@ static enum rc front(const char *mode)
 }
 static enum rc tracer(const char *mode)
 {
-    return sup_tracer_sandbox(mode, NULL);
+    return sup_tracer_sandbox(mode, NULL, NULL);
 }
 static enum rc vault(const char *mode)
 {
@@ -384,15 +384,15 @@ static enum rc keeper_no_folder(const char *mode)
 }
 static enum rc media_child(const char *mode)
 {
-    return sup_fetch_sandbox(mode, -1, NULL, true, NULL, NULL);
+    return sup_fetch_sandbox(mode, SUP_FETCH_MEDIA, DIR_FD, NULL, NULL, NULL);
 }
 static enum rc pull_child(const char *mode)
 {
-    return sup_fetch_sandbox(mode, DIR_FD, NULL, true, NULL, NULL);
+    return sup_fetch_sandbox(mode, SUP_FETCH_PULL, DIR_FD, NULL, NULL, NULL);
 }
 static enum rc file_child(const char *mode)
 {
-    return sup_fetch_sandbox(mode, DIR_FD, "/the/source", false, NULL, NULL);
+    return sup_fetch_sandbox(mode, SUP_FETCH_COPY, DIR_FD, "/the/source", NULL, NULL);
 }
 
 static const struct {
