@@ -269,7 +269,24 @@ enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 
-/* mdl_ops.c. out = epi(x W^T + bias), bias or NULL; out = norm(x) * w, or add + that. n rows. */
+/* mdl_ops.c. out = what every head of every sequence says to x, before the output's product: x through
+ * three matrices (their biases may be NULL), q and k turned by their positions where theta is not 0,
+ * attention within each sequence, |q - k| <= radius (-1: all of it), scores / sqrt(head_dim).
+ * x [n, any], others [n, n_heads * head_dim]; out may be none of the others. pos [n] is read only
+ * with theta; offsets [n_seqs + 1] from 0 to n. */
+struct mdl_heads {
+    const struct be_tensor *x;
+    struct be_weight *w[3], *b[3]; /* of q, k, v */
+    struct be_tensor *q, *k, *v, *out;
+    uint32_t n_heads, head_dim;
+    int32_t radius;
+    float theta;
+    const int32_t *pos;
+    const uint32_t *offsets;
+    uint32_t n_seqs;
+};
+enum rc mdl_attend(struct be_ctx *be, const struct mdl_heads *h, struct rc_err *err);
+/* out = epi(x W^T + bias), bias or NULL; out = norm(x) * w, or add + that. n rows. */
 enum rc mdl_dense(struct be_ctx *be, const struct be_tensor *x, const struct be_weight *w,
                   const struct be_weight *bias, struct be_tensor *out, uint32_t n, enum be_epi epi,
                   struct rc_err *err);

@@ -12,7 +12,6 @@
  */
 #include "mdl_bert.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,35 +59,25 @@ static enum rc layer(struct mdl *m, struct bert *b, const struct bert_layer *w,
                      const struct mdl_pass *p, struct rc_err *err)
 {
     uint32_t n = p->n_rows;
-    struct be_linear_args qkv = {.x = b->x, .n = n, .n_parts = 3, .epi = BE_EPI_NONE};
-    struct be_attention_packed_args att = {.q = b->q,
-                                           .k = b->k,
-                                           .v = b->v,
-                                           .out = b->att,
-                                           .offsets = p->offsets,
-                                           .n_seqs = p->n_seqs,
-                                           .n_heads = b->n_heads,
-                                           .n_kv_heads = b->n_heads,
-                                           .head_dim = b->head_dim,
-                                           .scale = (float)(1 / sqrt((double)b->head_dim)),
-                                           .radius = -1};
+    const struct mdl_heads heads = {.x = b->x,
+                                    .w = {w->qkv_w[0], w->qkv_w[1], w->qkv_w[2]},
+                                    .b = {w->qkv_b[0], w->qkv_b[1], w->qkv_b[2]},
+                                    .q = b->q,
+                                    .k = b->k,
+                                    .v = b->v,
+                                    .out = b->att,
+                                    .n_heads = b->n_heads,
+                                    .head_dim = b->head_dim,
+                                    .radius = -1,
+                                    .offsets = p->offsets,
+                                    .n_seqs = p->n_seqs};
     struct be_layer_norm_args ln = {
         .x = b->t, .add = b->x, .out = b->x, .n = n, .eps = b->norm_eps};
     enum rc rc;
 
-    qkv.part[0].w = w->q_w;
-    qkv.part[0].b = w->q_b;
-    qkv.part[0].out = b->q;
-    qkv.part[1].w = w->k_w;
-    qkv.part[1].b = w->k_b;
-    qkv.part[1].out = b->k;
-    qkv.part[2].w = w->v_w;
-    qkv.part[2].b = w->v_b;
-    qkv.part[2].out = b->v;
     ln.w = w->ln1_w;
     ln.b = w->ln1_b;
-    if ((rc = be_linear(m->be, &qkv, err)) != RC_OK ||
-        (rc = be_attention_packed(m->be, &att, err)) != RC_OK ||
+    if ((rc = mdl_attend(m->be, &heads, err)) != RC_OK ||
         (rc = mdl_dense(m->be, b->att, w->o_w, w->o_b, b->t, n, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_layer_norm(m->be, &ln, err)) != RC_OK)
         return rc;

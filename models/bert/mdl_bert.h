@@ -10,7 +10,7 @@
 #define BERT_MAX_LAYERS 128
 
 struct bert_layer {
-    struct be_weight *q_w, *q_b, *k_w, *k_b, *v_w, *v_b, *o_w, *o_b;
+    struct be_weight *qkv_w[3], *qkv_b[3], *o_w, *o_b;
     struct be_weight *ln1_w, *ln1_b, *up_w, *up_b, *down_w, *down_b, *ln2_w, *ln2_b;
 };
 

@@ -20,9 +20,9 @@ static const struct {
     char rows, cols; /* D d_model, F d_ff; rows 0 = LayerNorm of width cols */
 } layer_weights[] = {
 #define AT(f) offsetof(struct bert_layer, f)
-    {"attention.self.query", "attn_q", AT(q_w), AT(q_b), 'D', 'D'},
-    {"attention.self.key", "attn_k", AT(k_w), AT(k_b), 'D', 'D'},
-    {"attention.self.value", "attn_v", AT(v_w), AT(v_b), 'D', 'D'},
+    {"attention.self.query", "attn_q", AT(qkv_w[0]), AT(qkv_b[0]), 'D', 'D'},
+    {"attention.self.key", "attn_k", AT(qkv_w[1]), AT(qkv_b[1]), 'D', 'D'},
+    {"attention.self.value", "attn_v", AT(qkv_w[2]), AT(qkv_b[2]), 'D', 'D'},
     {"attention.output.dense", "attn_output", AT(o_w), AT(o_b), 'D', 'D'},
     {"attention.output.LayerNorm", "attn_output_norm", AT(ln1_w), AT(ln1_b), 0, 'D'},
     {"intermediate.dense", "ffn_up", AT(up_w), AT(up_b), 'F', 'D'},

@@ -12,8 +12,6 @@
  */
 #include "mdl_modernbert.h"
 
-#include <math.h>
-
 static enum rc norm(struct mdl *m, const struct modernbert *b, const struct be_tensor *x,
                     const struct be_weight *w, struct be_tensor *out, uint32_t n,
                     struct rc_err *err)
@@ -23,49 +21,26 @@ static enum rc norm(struct mdl *m, const struct modernbert *b, const struct be_t
     return be_layer_norm(m->be, &a, err);
 }
 
-static enum rc turn(struct mdl *m, const struct modernbert *b, const struct modernbert_layer *w,
-                    const struct mdl_pass *p, struct be_tensor *x, struct rc_err *err)
-{
-    const struct be_rope_args a = {.x = x,
-                                   .pos = p->pos,
-                                   .n = p->n_rows,
-                                   .n_heads = b->n_heads,
-                                   .head_dim = b->head_dim,
-                                   .theta = w->slides ? b->theta_slides : b->theta_full,
-                                   .factor = 1};
-
-    return be_rope(m->be, &a, err);
-}
-
 static enum rc attention(struct mdl *m, struct modernbert *b, const struct modernbert_layer *w,
                          const struct mdl_pass *p, struct rc_err *err)
 {
-    struct be_linear_args qkv = {
-        .x = w->attn_norm ? b->h : b->x, .n = p->n_rows, .n_parts = 3, .epi = BE_EPI_NONE};
-    const struct be_attention_packed_args a = {.q = b->q,
-                                               .k = b->k,
-                                               .v = b->v,
-                                               .out = b->att,
-                                               .offsets = p->offsets,
-                                               .n_seqs = p->n_seqs,
-                                               .n_heads = b->n_heads,
-                                               .n_kv_heads = b->n_heads,
-                                               .head_dim = b->head_dim,
-                                               .scale = (float)(1 / sqrt((double)b->head_dim)),
-                                               .radius = w->slides ? (int32_t)b->radius : -1};
-    struct be_tensor *out[3] = {b->q, b->k, b->v};
-    uint32_t i;
+    const struct mdl_heads heads = {.x = w->attn_norm ? b->h : b->x,
+                                    .w = {w->qkv[0], w->qkv[1], w->qkv[2]},
+                                    .q = b->q,
+                                    .k = b->k,
+                                    .v = b->v,
+                                    .out = b->att,
+                                    .n_heads = b->n_heads,
+                                    .head_dim = b->head_dim,
+                                    .radius = w->slides ? (int32_t)b->radius : -1,
+                                    .theta = w->slides ? b->theta_slides : b->theta_full,
+                                    .pos = p->pos,
+                                    .offsets = p->offsets,
+                                    .n_seqs = p->n_seqs};
     enum rc rc;
 
-    for (i = 0; i < 3; i++) {
-        qkv.part[i].w = w->qkv[i];
-        qkv.part[i].out = out[i];
-    }
     if ((w->attn_norm && (rc = norm(m, b, b->x, w->attn_norm, b->h, p->n_rows, err)) != RC_OK) ||
-        (rc = be_linear(m->be, &qkv, err)) != RC_OK ||
-        (rc = turn(m, b, w, p, b->q, err)) != RC_OK ||
-        (rc = turn(m, b, w, p, b->k, err)) != RC_OK ||
-        (rc = be_attention_packed(m->be, &a, err)) != RC_OK)
+        (rc = mdl_attend(m->be, &heads, err)) != RC_OK)
         return rc;
     return mdl_dense(m->be, b->att, w->attn_out, NULL, b->x, p->n_rows, BE_EPI_ADD, err);
 }

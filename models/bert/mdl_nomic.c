@@ -12,8 +12,6 @@
  */
 #include "mdl_nomic.h"
 
-#include <math.h>
-
 static enum rc embed(struct mdl *m, struct nomic *b, const struct mdl_pass *p, struct rc_err *err)
 {
     struct be_embed_args e = {
@@ -32,20 +30,6 @@ static enum rc embed(struct mdl *m, struct nomic *b, const struct mdl_pass *p, s
     return be_layer_norm(m->be, &ln, err);
 }
 
-static enum rc turn(struct mdl *m, const struct nomic *b, const struct mdl_pass *p,
-                    struct be_tensor *x, struct rc_err *err)
-{
-    const struct be_rope_args a = {.x = x,
-                                   .pos = p->pos,
-                                   .n = p->n_rows,
-                                   .n_heads = b->n_heads,
-                                   .head_dim = b->head_dim,
-                                   .theta = b->theta,
-                                   .factor = 1};
-
-    return be_rope(m->be, &a, err);
-}
-
 /* x = LN(x + t) */
 static enum rc add_norm(struct mdl *m, const struct nomic *b, const struct be_weight *w,
                         const struct be_weight *bias, uint32_t n, struct rc_err *err)
@@ -59,28 +43,22 @@ static enum rc add_norm(struct mdl *m, const struct nomic *b, const struct be_we
 static enum rc attention(struct mdl *m, struct nomic *b, const struct nomic_layer *w,
                          const struct mdl_pass *p, struct rc_err *err)
 {
-    struct be_linear_args qkv = {.x = b->x, .n = p->n_rows, .n_parts = 3, .epi = BE_EPI_NONE};
-    const struct be_attention_packed_args a = {.q = b->q,
-                                               .k = b->k,
-                                               .v = b->v,
-                                               .out = b->att,
-                                               .offsets = p->offsets,
-                                               .n_seqs = p->n_seqs,
-                                               .n_heads = b->n_heads,
-                                               .n_kv_heads = b->n_heads,
-                                               .head_dim = b->head_dim,
-                                               .scale = (float)(1 / sqrt((double)b->head_dim)),
-                                               .radius = -1};
-    struct be_tensor *out[3] = {b->q, b->k, b->v};
+    const struct mdl_heads heads = {.x = b->x,
+                                    .w = {w->qkv[0], w->qkv[1], w->qkv[2]},
+                                    .q = b->q,
+                                    .k = b->k,
+                                    .v = b->v,
+                                    .out = b->att,
+                                    .n_heads = b->n_heads,
+                                    .head_dim = b->head_dim,
+                                    .radius = -1,
+                                    .theta = b->theta,
+                                    .pos = p->pos,
+                                    .offsets = p->offsets,
+                                    .n_seqs = p->n_seqs};
     enum rc rc;
 
-    for (uint32_t i = 0; i < 3; i++) {
-        qkv.part[i].w = w->qkv[i];
-        qkv.part[i].out = out[i];
-    }
-    if ((rc = be_linear(m->be, &qkv, err)) != RC_OK || (rc = turn(m, b, p, b->q, err)) != RC_OK ||
-        (rc = turn(m, b, p, b->k, err)) != RC_OK ||
-        (rc = be_attention_packed(m->be, &a, err)) != RC_OK ||
+    if ((rc = mdl_attend(m->be, &heads, err)) != RC_OK ||
         (rc = mdl_dense(m->be, b->att, w->out, NULL, b->t, p->n_rows, BE_EPI_NONE, err)) != RC_OK)
         return rc;
     return add_norm(m, b, w->ln1_w, w->ln1_b, p->n_rows, err);

@@ -9,7 +9,6 @@
  */
 #include "mdl_gliner2.h"
 
-#include <math.h>
 #include <string.h>
 
 static float sigmoid(float x)
@@ -82,33 +81,25 @@ static enum rc mix(struct mdl *m, struct g2 *g, const struct be_tensor *x,
 static enum rc layer(struct mdl *m, struct g2 *g, const struct g2_layer *w, uint32_t n,
                      const uint32_t *seg, uint32_t n_seg, struct rc_err *err)
 {
-    struct be_linear_args qkv = {
+    const struct mdl_heads heads = {
         .x = g->sx,
-        .n = n,
-        .n_parts = 3,
-        .part = {{.w = w->in_w[0], .b = w->in_b[0], .out = g->sq},
-                 {.w = w->in_w[1], .b = w->in_b[1], .out = g->sk},
-                 {.w = w->in_w[2], .b = w->in_b[2], .out = g->sv}},
-    };
-    struct be_attention_packed_args att = {
+        .w = {w->in_w[0], w->in_w[1], w->in_w[2]},
+        .b = {w->in_b[0], w->in_b[1], w->in_b[2]},
         .q = g->sq,
         .k = g->sk,
         .v = g->sv,
         .out = g->sa,
+        .n_heads = G2_HEADS,
+        .head_dim = G2_SMALL / G2_HEADS,
+        .radius = -1,
         .offsets = seg,
         .n_seqs = n_seg,
-        .n_heads = G2_HEADS,
-        .n_kv_heads = G2_HEADS,
-        .head_dim = G2_SMALL / G2_HEADS,
-        .scale = (float)(1 / sqrt((double)G2_SMALL / G2_HEADS)),
-        .radius = -1,
     };
     struct be_layer_norm_args ln = {
         .x = g->sq, .add = g->sx, .w = w->ln1_w, .b = w->ln1_b, .out = g->sx, .n = n, .eps = 1e-5f};
     enum rc rc;
 
-    if ((rc = be_linear(m->be, &qkv, err)) != RC_OK ||
-        (rc = be_attention_packed(m->be, &att, err)) != RC_OK ||
+    if ((rc = mdl_attend(m->be, &heads, err)) != RC_OK ||
         (rc = mdl_dense(m->be, g->sa, w->o_w, w->o_b, g->sq, n, BE_EPI_NONE, err)) != RC_OK ||
         (rc = be_layer_norm(m->be, &ln, err)) != RC_OK ||
         (rc = mdl_dense(m->be, g->sx, w->up_w, w->up_b, g->sf, n, BE_EPI_NONE, err)) != RC_OK ||
