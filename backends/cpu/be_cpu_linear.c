@@ -130,11 +130,13 @@ static lin_fn *lin_of(const struct job *j, const struct be_weight *w)
 /* All rows of the chunk against units [u0, u1) of one part (both, for GEGLU). */
 static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
 {
-    float buf[BE_CPU_ROWS * BE_CPU_UNIT], buf1[BE_CPU_ROWS * BE_CPU_UNIT];
+    float buf[2 * BE_CPU_ROWS * BE_CPU_UNIT], buf1[2 * BE_CPU_ROWS * BE_CPU_UNIT];
     const struct be_weight *w = j->a->part[part].w, *w1 = NULL;
     size_t bytes = w->unit_bytes, panel;
     /* int8 rows: one tile stays in L1 while the panel passes from L2 */
-    uint32_t rows = be_dtype_block(w->dtype) == 1 ? BE_CPU_ROWS : BE_CPU_TILE;
+    bool plain = be_dtype_block(w->dtype) == 1;
+    uint32_t rows = plain ? BE_CPU_ROWS : BE_CPU_TILE;
+    unsigned many = plain ? j->c->kern->lin_units : 1;
 
     if (j->a->epi == BE_EPI_GEGLU) {
         w1 = j->a->part[1].w;
@@ -149,7 +151,7 @@ static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
         for (uint32_t r = 0; r < j->act.n; r += rows) {
             uint32_t nr = j->act.n - r < rows ? j->act.n - r : rows;
             /* few rows: several units at a time keep enough sums in flight */
-            unsigned max = nr <= BE_CPU_ROWS / MAX_UNITS ? MAX_UNITS : 1;
+            unsigned max = nr <= BE_CPU_ROWS / MAX_UNITS ? MAX_UNITS : many;
 
             for (size_t u = p0; u < p1; u += max) {
                 unsigned nu = p1 - u < max ? (unsigned)(p1 - u) : max;

@@ -301,6 +301,7 @@ const struct be_cpu_kern be_cpu_kern_c = {
     .quant_q8_0 = be_cpu_ref_quant_q8_0,
     .quant_q8_k = be_cpu_ref_quant_q8_k,
     .lin = lin,
+    .lin_units = 1,
     .epi = epi,
     .embed = be_cpu_ref_embed,
     .rms_norm = rms_norm,

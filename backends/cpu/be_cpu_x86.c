@@ -20,7 +20,7 @@ static void lin_avx512(const struct be_weight *w, const struct be_cpu_act *a, si
                        unsigned nu, uint32_t r0, uint32_t nr, float *out, size_t ld)
 {
     if (be_dtype_block(w->dtype) == 1)
-        be_cpu_flin_avx2(w, a, u0, nu, r0, nr, out, ld);
+        be_cpu_flin_avx512(w, a, u0, nu, r0, nr, out, ld);
     else
         be_cpu_qlin_avx512(w, a, u0, nu, r0, nr, out, ld);
 }
@@ -31,10 +31,12 @@ static void lin_avx512(const struct be_weight *w, const struct be_cpu_act *a, si
     .rms_norm = be_cpu_rms_norm_avx2, .layer_norm = be_cpu_layer_norm_avx2,                     \
     .rope = be_cpu_rope_avx2, .softcap = be_cpu_softcap_avx2, .argmax = be_cpu_argmax_avx2,     \
     .act = be_cpu_act_avx2, .glu = be_cpu_glu_avx2, .attn_local = be_cpu_attn_local_avx2,       \
-    .spans = be_cpu_spans_avx2, .attn_rel = be_cpu_attn_rel_avx2,                               \
-    .attn = be_cpu_attn_avx2, .attn_merge = be_cpu_attn_merge_avx2
+    .spans = be_cpu_spans_avx2, .attn_rel = be_cpu_attn_rel_avx2, .attn = be_cpu_attn_avx2,     \
+    .attn_merge = be_cpu_attn_merge_avx2
 
-const struct be_cpu_kern be_cpu_kern_avx2 = {.name = "avx2", .lin = lin_avx2, SHARED};
-const struct be_cpu_kern be_cpu_kern_avx512 = {.name = "avx512", .lin = lin_avx512, SHARED};
+const struct be_cpu_kern be_cpu_kern_avx2 = {
+    .name = "avx2", .lin = lin_avx2, .lin_units = 1, SHARED};
+const struct be_cpu_kern be_cpu_kern_avx512 = {
+    .name = "avx512", .lin = lin_avx512, .lin_units = 2, SHARED};
 
 #endif

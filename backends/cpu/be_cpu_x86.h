@@ -14,6 +14,9 @@ void be_cpu_qlin_avx512(const struct be_weight *w, const struct be_cpu_act *a, s
 /* be_cpu_flin_avx2.c: packed F32, F16, BF16 */
 void be_cpu_flin_avx2(const struct be_weight *w, const struct be_cpu_act *a, size_t u0, unsigned nu,
                       uint32_t r0, uint32_t nr, float *out, size_t ld);
+/* be_cpu_flin_avx512.c: the same, bit for bit */
+void be_cpu_flin_avx512(const struct be_weight *w, const struct be_cpu_act *a, size_t u0,
+                        unsigned nu, uint32_t r0, uint32_t nr, float *out, size_t ld);
 /* be_cpu_quant_avx2.c */
 void be_cpu_quant_q8_0_avx2(struct be_cpu_act *a, uint32_t r0, uint32_t r1);
 void be_cpu_quant_q8_k_avx2(struct be_cpu_act *a, uint32_t r0, uint32_t r1);

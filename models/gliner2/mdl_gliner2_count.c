@@ -9,7 +9,6 @@
  */
 #include "mdl_gliner2.h"
 
-#include <math.h>
 #include <string.h>
 
 static float sigmoid(float x)

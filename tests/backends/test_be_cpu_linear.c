@@ -154,7 +154,7 @@ static void odd_columns_work_for_plain_types(void **state)
     }
 }
 
-/* One row alone, the same row in batches of 2..33, threads 1, 2, 3: same bits. */
+/* One row alone, the same row in batches of 2..33, threads 1 to 4: same bits. */
 static void a_row_never_depends_on_its_batch(void **state)
 {
     static const uint32_t batches[] = {2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 24, 25, 31, 33, 250};
@@ -180,7 +180,7 @@ static void a_row_never_depends_on_its_batch(void **state)
                 run_linear(c, all_types[t], w, &s, x + r * k, NULL, BE_EPI_NONE, one + r * m);
             }
             be_ctx_free(&c);
-            for (unsigned threads = 1; threads <= 3; threads++) {
+            for (unsigned threads = 1; threads <= 4; threads++) {
                 c = make_ctx(all_levels[l], threads);
                 for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++) {
                     struct lin s = {batches[b], k, m};
@@ -198,6 +198,63 @@ static void a_row_never_depends_on_its_batch(void **state)
             free(out);
         }
     }
+}
+
+/* The vector levels' plain products are one chain of fma over the columns, whatever tile, unit or
+ * thread an output falls into: every tail of rows, outputs and columns has these very bits. */
+static void a_plain_product_is_one_chain_at_every_tail(void **state)
+{
+    enum { MAX_N = 49, MAX_M = 65, MAX_K = 401 };
+    static const enum be_dtype types[] = {BE_F32, BE_F16, BE_BF16};
+    static const uint32_t ms[] = {1, 15, 16, 17, 31, 32, 33, 48, 49, MAX_M};
+    static const uint32_t ks[] = {1, 3, 4, 5, 66, MAX_K};
+    float *x = xcalloc(MAX_N * MAX_K, 4), *v = xcalloc(MAX_K, 4);
+    float *want = xcalloc(MAX_N * MAX_M, 4), *out = xcalloc(MAX_N * MAX_M, 4);
+
+    fill(x, MAX_N * MAX_K, 2);
+    for (size_t l = 1; l < N_LEVELS; l++) {
+        for (size_t i = 0; i < 3 * 10 * 6; i++) {
+            enum be_dtype t = types[i % 3];
+            uint32_t m = ms[i / 3 % 10], k = ks[i / 30];
+            struct be_ctx *c = make_ctx(all_levels[l], (unsigned)(i / 3 + l) % 4 + 1);
+            struct be_tensor *tx, *to;
+            struct be_weight *w;
+            struct be_linear_args a = {.n_parts = 1};
+            size_t n_bytes;
+            uint8_t *raw;
+
+            if (!c)
+                break;
+            raw = random_blocks(t, m, k, &n_bytes);
+            for (uint32_t j = 0; j < m; j++) {
+                be_dtype_to_f32(t, raw + j * (n_bytes / m), v, k);
+                for (uint32_t r = 0; r < MAX_N; r++) {
+                    float sum = 0;
+
+                    for (uint32_t d = 0; d < k; d++)
+                        sum = fmaf(x[r * k + d], v[d], sum);
+                    want[r * m + j] = sum;
+                }
+            }
+            a.x = tx = tensor(c, MAX_N, k, x);
+            a.part[0].w = w = weight(c, t, m, k, raw, BE_USE_LINEAR);
+            a.part[0].out = to = tensor(c, MAX_N, m, NULL);
+            for (a.n = 1; a.n <= MAX_N; a.n++) {
+                OK(be_linear(c, &a, err));
+                OK(be_tensor_read(c, to, 0, a.n, out, err));
+                assert_same(be_dtype_name(t), out, want, (size_t)a.n * m);
+            }
+            be_weight_free(c, &w);
+            be_tensor_free(c, &tx);
+            be_tensor_free(c, &to);
+            be_ctx_free(&c);
+            free(raw);
+        }
+    }
+    free(x);
+    free(v);
+    free(want);
+    free(out);
 }
 
 /* OpenBLAS on request: used only if it keeps the contract, and then right. */
@@ -552,6 +609,7 @@ int main(void)
         cmocka_unit_test(levels_agree_with_plain_c),
         cmocka_unit_test(odd_columns_work_for_plain_types),
         cmocka_unit_test(a_row_never_depends_on_its_batch),
+        cmocka_unit_test(a_plain_product_is_one_chain_at_every_tail),
         cmocka_unit_test(openblas_keeps_the_contract_or_is_not_used),
         cmocka_unit_test(epilogues_match_their_formula),
         cmocka_unit_test(parts_share_rows_and_nothing_else),

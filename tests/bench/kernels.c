@@ -6,7 +6,7 @@
  * row (decode is bound by them) and GFLOP/s for many rows. Numbers of one machine
  * say little; docs/backend-cpu.md quotes ratios. "eg2": only the operations of
  * EmbeddingGemma 2 at its real geometry (text of 512 and 8,192 tokens, a picture, a sound).
- * "blas": f32 products of BGE-M3, each beside cblas_sgemm on one thread.
+ * "blas": f32 products of GLiNER2 base and BGE-M3, each beside cblas_sgemm on one thread.
  */
 #include <cblas.h>
 #include <math.h>
@@ -375,13 +375,14 @@ static void blas(uint32_t m, uint32_t k, uint32_t n)
 
 static void bench_blas(struct be_ctx *c)
 {
-    static const uint32_t shapes[][2] = {{1024, 1024}, {4096, 1024}, {1024, 4096}};
-    static const uint32_t rows[] = {32, 1088};
+    static const uint32_t shapes[][2] = {{768, 768},   {3072, 768},  {768, 3072},
+                                         {1024, 1024}, {4096, 1024}, {1024, 4096}};
+    static const uint32_t rows[] = {32, 215, 1088};
 
     openblas_set_num_threads(1);
-    for (size_t i = 0; i < 3; i++) {
-        bench_linear(c, BE_F32, shapes[i][0], shapes[i][1], 1, rows, 2);
-        for (size_t j = 0; j < 2; j++)
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        bench_linear(c, BE_F32, shapes[i][0], shapes[i][1], 1, rows, 3);
+        for (size_t j = 0; j < 3; j++)
             blas(shapes[i][0], shapes[i][1], rows[j]);
     }
 }
