@@ -489,7 +489,15 @@ static void unload_now(struct sup_fleet *f, struct slot *s)
     case SUP_SLOT_BUSY:
         slot_drain(f, s, "asked");
         break;
-    case SUP_SLOT_COOLING:
+    case SUP_SLOT_COOLING: /* there is nothing to let go of; who waits is tried again, as after a
+                              drain */
+        slot_set(f, s, SUP_SLOT_ABSENT, "asked");
+        s->last_err = RC_ERR_INIT;
+        s->failures = 0;
+        if (s->n_suspects + s->n_waiting > 0 || !lnk_empty(&s->loaders))
+            slot_want(f, s);
+        fleet_promise(f, &s->unloaders, NULL);
+        break;
     case SUP_SLOT_FAILED:
         slot_set(f, s, SUP_SLOT_ABSENT, "asked");
         s->last_err = RC_ERR_INIT;

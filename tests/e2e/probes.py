@@ -94,7 +94,7 @@ def probes_answer_in_50_ms_at_saturation():
             wait_for(lambda: s.metric("vllm:num_requests_running") == 4, "every sequence is in use", 20)
             equal(s.metric("inferd_requests_running", model=TINY_GEMMA), 4.0, "running")
             check(s.metric("vllm:num_requests_waiting") >= 4, "and the others wait")
-            check(0 < s.metric("inferd_kv_used_ratio", model=TINY_GEMMA) <= 1, "KV cache in use")
+            wait_for(lambda: 0 < s.metric("inferd_kv_used_ratio", model=TINY_GEMMA) <= 1, "KV cache in use")  # told now and then
             for _ in range(3):  # the machine may be busy with others for a moment
                 ms = times(s, 100)
                 if ms[89] < 50 * SLOW:
