@@ -236,7 +236,7 @@ struct be_cpu_kern {
      * r0 is a multiple of BE_CPU_TILE, nr <= BE_CPU_ROWS; outputs past n_rows get 0. */
     void (*lin)(const struct be_weight *w, const struct be_cpu_act *a, size_t u0, unsigned nu,
                 uint32_t r0, uint32_t nr, float *out, size_t ld);
-    /* units that lin takes at once of a plain type and many rows: 1 or 2 */
+    /* units that lin takes at once of a plain type and many rows: 1 to 4 */
     unsigned lin_units;
     /* Writes n outputs of one row: acc (and acc1, GEGLU) + bias, by epi. */
     void (*epi)(enum be_epi epi, const float *acc, const float *acc1, const float *bias, float *out,

@@ -1,9 +1,10 @@
 /* be_cpu_flin_avx512.c - f32 products with packed F32, F16 or BF16 weights (AVX-512).
  *
  * A unit is 16 outputs, one vector; weights lie as [n_cols][16], and each output is the chain of
- * fma over k = 0, 1, ... that be_cpu_flin_avx2.c runs: same bits. Tiles of up to 12 rows x 2 units
- * or 6 rows x 4 (24 sums in registers, two of their operands from memory per four fma), so that
- * neither loads nor the latency of a sum hold up both multipliers.
+ * fma over k = 0, 1, ... that be_cpu_flin_avx2.c runs: same bits. Tiles of up to 8 rows x 3 units
+ * or 6 rows x 4: 24 sums in registers, and half as many loads as products, so that neither loads
+ * nor the latency of a sum hold up the two multipliers. More rows than 8 are slower where rows lie
+ * 4 KiB apart: their lines share one set of the first-level cache.
  * Tests: tests/backends/test_be_cpu_linear.c
  */
 #include "be_cpu_x86.h"
@@ -14,8 +15,7 @@
 
 #include "be_cpu_inline.h"
 
-#define ROWS 12u /* of a tile, at most */
-#define UNROLL_ROWS _Pragma("GCC unroll 12")
+#define ROWS 8u /* of a tile, at most */
 
 INLINE __m512 widen(enum be_dtype t, const uint8_t *p, size_t idx)
 {
@@ -34,7 +34,7 @@ INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const flo
 {
     __m512 acc[ROWS][4];
 
-    UNROLL_ROWS
+    UNROLL
     for (unsigned i = 0; i < rows; i++)
         UNROLL
     for (unsigned j = 0; j < units; j++)
@@ -46,7 +46,7 @@ INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const flo
         UNROLL
         for (unsigned j = 0; j < units; j++)
             wv[j] = widen(t, w + j * unit_bytes, k * BE_CPU_UNIT);
-        UNROLL_ROWS
+        UNROLL
         for (unsigned i = 0; i < rows; i++) {
             __m512 xv = _mm512_set1_ps(x[i * ldx + k]);
 
@@ -55,14 +55,14 @@ INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const flo
                 acc[i][j] = _mm512_fmadd_ps(xv, wv[j], acc[i][j]);
         }
     }
-    UNROLL_ROWS
+    UNROLL
     for (unsigned i = 0; i < rows; i++)
         UNROLL
     for (unsigned j = 0; j < units; j++)
         _mm512_storeu_ps(out + i * ld + BE_CPU_UNIT * j, acc[i][j]);
 }
 
-/* n rows (1 to 12) by nu units: as many units at once as registers hold. */
+/* n rows (1 to 8) by nu units: as many units at once as registers hold. */
 INLINE void tile_rows(enum be_dtype t, uint32_t n, const uint8_t *p, size_t ub, const float *x,
                       size_t ldx, unsigned nu, float *out, size_t ld)
 {
@@ -71,29 +71,31 @@ INLINE void tile_rows(enum be_dtype t, uint32_t n, const uint8_t *p, size_t ub, 
 #define TILE(rows, units)                   \
     for (; nu - u >= (units); u += (units)) \
     tile(t, p + u * ub, ub, x, ldx, rows, units, out + BE_CPU_UNIT * u, ld)
-#define FEW(rows)      \
-    case rows:         \
-        TILE(rows, 4); \
-        TILE(rows, 1); \
-        break
-#define MANY(rows)     \
-    case rows:         \
-        TILE(rows, 2); \
-        TILE(rows, 1); \
-        break
+#define MANY(rows) \
+    TILE(rows, 3); \
+    TILE(rows, 2); \
+    TILE(rows, 1); \
+    break
+#define FEW(rows)  \
+    TILE(rows, 4); \
+    MANY(rows)
     switch (n) {
+    case 1:
         FEW(1);
+    case 2:
         FEW(2);
+    case 3:
         FEW(3);
+    case 4:
         FEW(4);
+    case 5:
         FEW(5);
+    case 6:
         FEW(6);
+    case 7:
         MANY(7);
+    default:
         MANY(8);
-        MANY(9);
-        MANY(10);
-        MANY(11);
-        MANY(12);
     }
 #undef TILE
 #undef FEW
@@ -106,7 +108,7 @@ INLINE void flin(enum be_dtype t, const struct be_weight *w, const struct be_cpu
     const float *x = a->x + (size_t)r0 * a->n_cols;
     uint32_t i = 0;
 
-    /* even shares: 16 rows are 8 + 8, never 12 + 4 with idle registers */
+    /* even shares: 10 rows are 5 + 5, never 8 + 2 with idle registers */
     for (uint32_t left = (nr + ROWS - 1) / ROWS; left > 0; left--) {
         uint32_t n = (nr - i + left - 1) / left;
 

@@ -19,6 +19,8 @@
 /* Multiply-adds a thread should have before another is woken: about 5 us. */
 #define GRAIN_MACS 65536u
 #define MAX_UNITS 4u
+/* So few rows that MAX_UNITS units are taken at once. */
+#define FEW_ROWS (BE_CPU_ROWS / MAX_UNITS)
 
 struct job {
     const struct be_cpu_ctx *c;
@@ -130,28 +132,28 @@ static lin_fn *lin_of(const struct job *j, const struct be_weight *w)
 /* All rows of the chunk against units [u0, u1) of one part (both, for GEGLU). */
 static void run_part(const struct job *j, uint32_t part, size_t u0, size_t u1)
 {
-    float buf[2 * BE_CPU_ROWS * BE_CPU_UNIT], buf1[2 * BE_CPU_ROWS * BE_CPU_UNIT];
+    float buf[BE_CPU_ROWS * MAX_UNITS * BE_CPU_UNIT], buf1[BE_CPU_ROWS * MAX_UNITS * BE_CPU_UNIT];
     const struct be_weight *w = j->a->part[part].w, *w1 = NULL;
     size_t bytes = w->unit_bytes, panel;
     /* int8 rows: one tile stays in L1 while the panel passes from L2 */
     bool plain = be_dtype_block(w->dtype) == 1;
     uint32_t rows = plain ? BE_CPU_ROWS : BE_CPU_TILE;
-    unsigned many = plain ? j->c->kern->lin_units : 1;
+    unsigned step = j->act.n <= FEW_ROWS ? MAX_UNITS : plain ? j->c->kern->lin_units : 1;
 
     if (j->a->epi == BE_EPI_GEGLU) {
         w1 = j->a->part[1].w;
         bytes += w1->unit_bytes;
     }
-    panel = PANEL_BYTES / bytes;
+    panel = PANEL_BYTES / bytes / step * step;
     if (panel < MAX_UNITS)
-        panel = MAX_UNITS;
+        panel = step > 1 ? step : MAX_UNITS;
     for (size_t p0 = u0; p0 < u1; p0 += panel) {
         size_t p1 = p0 + panel < u1 ? p0 + panel : u1;
 
         for (uint32_t r = 0; r < j->act.n; r += rows) {
             uint32_t nr = j->act.n - r < rows ? j->act.n - r : rows;
             /* few rows: several units at a time keep enough sums in flight */
-            unsigned max = nr <= BE_CPU_ROWS / MAX_UNITS ? MAX_UNITS : many;
+            unsigned max = nr <= FEW_ROWS ? MAX_UNITS : step;
 
             for (size_t u = p0; u < p1; u += max) {
                 unsigned nu = p1 - u < max ? (unsigned)(p1 - u) : max;

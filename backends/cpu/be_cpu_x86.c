@@ -37,6 +37,6 @@ static void lin_avx512(const struct be_weight *w, const struct be_cpu_act *a, si
 const struct be_cpu_kern be_cpu_kern_avx2 = {
     .name = "avx2", .lin = lin_avx2, .lin_units = 1, SHARED};
 const struct be_cpu_kern be_cpu_kern_avx512 = {
-    .name = "avx512", .lin = lin_avx512, .lin_units = 2, SHARED};
+    .name = "avx512", .lin = lin_avx512, .lin_units = 3, SHARED};
 
 #endif
