@@ -336,6 +336,7 @@ static void on_pull(struct fetcher *f, const Ipc__Fetch *m)
     else
         rc = start_pull(f, e, m->pull, &err);
     if (rc != RC_OK) {
+        SUP_LOG(SUP_WARN, "pull_refused", SUP_S("result", rc_name(rc)), SUP_S("error", err.msg));
         say_no(f, m->req, rc, &err);
         return;
     }

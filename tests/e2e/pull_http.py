@@ -150,6 +150,8 @@ def a_vault_that_is_silent_is_not_one_that_keeps_nothing():
             equal((r.status, r.json["retryable"]), (503, True), r.body)
             check("the vault does not say which secret" in r.json["message"], r.body)
             equal(hub.paths("hub"), [], "the hub was asked nothing")
+            check(b'inferd_fetches_total{kind="pull",result="BUSY"} 1' in s.get("/metrics", headers=admin).body, "it is counted")
+            wait_for(lambda: any(e.get("event") == "pull_refused" and e["result"] == "BUSY" for e in s.log()), "and logged", 10)
             hub.faults.append(Fault("cdn", "m-Q8_0", slow=0.05))
             got = []
             t = threading.Thread(target=lambda: got.append(s.post("/ai/v1/models/pull", {"model": "a/b"}, headers=admin)))
