@@ -1,54 +1,37 @@
 /* sup_conf.c - the engine over the option table SUP_OPTIONS.
  *
- * Reads a JSON file, the environment and flags into one struct; prints help and
- * the documentation page from the same rows. Knows option names and ranges; knows
- * nothing of what an option does, except the few rules between options in check().
+ * Reads a JSON file, the environment and flags into one struct (help, the page and JSON of it:
+ * sup_conf_print.c; rules between options: sup_conf_check.c; what may change while the server
+ * runs: sup_conf_live.c). Knows option names and ranges; knows nothing of what an option does.
  *
  * Always true: a failed load changes nothing in *out; every message names source,
  * key, value and expectation; each string of struct sup_conf is heap memory and
  * never NULL (lists may be NULL). Tests: tests/supervisor/test_sup_conf.c,
  * tests/fuzz/fuzz_conf.c
  */
-#include "sup_conf.h"
+#include "sup_conf_impl.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "sup_near.h"
-#include "sup_pull.h"
-#include "sup_otlp.h"
 
 #define FILE_MAX_BYTES (1u << 20)
 #define LIST_MAX 1000
 #define STR_MAX_BYTES 4096
 #define SHOWN_MAX 80 /* bytes of a bad value quoted in a message */
 
-enum kind { STR, U64, BOOL, ENUM, LIST };
-
-struct opt {
-    const char *name;
-    enum kind kind;
-    size_t off;
-    const char *def_s; /* STR, ENUM */
-    const char *words; /* ENUM: allowed words separated by '|' */
-    uint64_t def_u, min, max;
-    bool def_b;
-    const char *group, *help;
-};
-
 #define ROW_STR(d, mn, mx) .def_s = d
 #define ROW_ENUM(d, mn, mx) .def_s = d, .words = mn
 #define ROW_U64(d, mn, mx) .def_u = d, .min = mn, .max = mx
 #define ROW_BOOL(d, mn, mx) .def_b = d
 #define ROW_LIST(d, mn, mx) .def_s = d
-static const struct opt opts[SUP_OPT_COUNT] = {
+const struct sup_opt sup_conf_opts[SUP_OPT_COUNT] = {
 #define X(f, k, d, mn, mx, g, h)          \
     {.name = #f,                          \
      .kind = k,                           \
@@ -58,13 +41,6 @@ static const struct opt opts[SUP_OPT_COUNT] = {
      ROW_##k(d, mn, mx)},
     SUP_OPTIONS(X)
 #undef X
-};
-
-static const struct {
-    const char *key, *title;
-} groups[] = {
-    {"listen", "Listening"},    {"models", "Models"}, {"device", "Device"},
-    {"admission", "Admission"}, {"fetch", "Fetching"}, {"safety", "Safety"}, {"watch", "Watching"},
 };
 
 const char *const sup_conf_env_exempt[] = {"INFERD_SERVER", "INFERD_CONFIG", "INFERD_API_KEY",
@@ -81,12 +57,12 @@ struct place {
 
 /* ------------------------------------------------------------------- values */
 
-static void *field(struct sup_conf *c, const struct opt *o)
+void *sup_conf_field(struct sup_conf *c, const struct sup_opt *o)
 {
     return (char *)c + o->off;
 }
 
-static const void *field_view(const struct sup_conf *c, const struct opt *o)
+const void *sup_conf_view(const struct sup_conf *c, const struct sup_opt *o)
 {
     return (const char *)c + o->off;
 }
@@ -98,15 +74,15 @@ static void list_free(char **l)
     free(l);
 }
 
-static void value_free(struct sup_conf *c, const struct opt *o)
+void sup_conf_value_free(struct sup_conf *c, const struct sup_opt *o)
 {
     if (o->kind == STR || o->kind == ENUM) {
-        char **s = field(c, o);
+        char **s = sup_conf_field(c, o);
 
         free(*s);
         *s = NULL;
     } else if (o->kind == LIST) {
-        char ***l = field(c, o);
+        char ***l = sup_conf_field(c, o);
 
         list_free(*l);
         *l = NULL;
@@ -125,7 +101,7 @@ static bool word_listed(const char *words, const char *s, size_t n)
     return false;
 }
 
-static void expectation(const struct opt *o, char *out, size_t cap)
+static void expectation(const struct sup_opt *o, char *out, size_t cap)
 {
     switch (o->kind) {
     case STR:
@@ -159,7 +135,7 @@ static void describe(const struct place *p, char *out, size_t cap)
         snprintf(out, cap, "default of '%s'", p->spelt);
 }
 
-static enum rc bad_value(const struct place *p, const struct opt *o, const char *value,
+static enum rc bad_value(const struct place *p, const struct sup_opt *o, const char *value,
                          struct rc_err *err)
 {
     char where[320], want[128];
@@ -183,22 +159,22 @@ static bool text_ok(const char *s)
     return true;
 }
 
-static enum rc set_string(struct sup_conf *c, const struct opt *o, const char *s,
+static enum rc set_string(struct sup_conf *c, const struct sup_opt *o, const char *s,
                           struct rc_err *err)
 {
     char *copy = strdup(s);
 
     if (!copy)
         return rc_fail(err, RC_NOMEM, "out of memory reading the configuration");
-    value_free(c, o);
-    *(char **)field(c, o) = copy;
+    sup_conf_value_free(c, o);
+    *(char **)sup_conf_field(c, o) = copy;
     return RC_OK;
 }
 
-static enum rc list_add(struct sup_conf *c, const struct opt *o, const struct place *p,
+static enum rc list_add(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
                         const char *s, size_t n, struct rc_err *err)
 {
-    char ***l = field(c, o), **grown, *copy;
+    char ***l = sup_conf_field(c, o), **grown, *copy;
     size_t have = 0;
 
     while (*l && (*l)[have])
@@ -247,7 +223,7 @@ static int parse_bool(const char *s)
 }
 
 /* A value written as text: environment and flags. */
-static enum rc set_text(struct sup_conf *c, const struct opt *o, const struct place *p,
+static enum rc set_text(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
                         const char *s, struct rc_err *err)
 {
     enum rc rc = RC_OK;
@@ -268,17 +244,17 @@ static enum rc set_text(struct sup_conf *c, const struct opt *o, const struct pl
     case U64:
         if (!parse_u64(s, &u) || u < o->min || u > o->max)
             return bad_value(p, o, s, err);
-        *(uint64_t *)field(c, o) = u;
+        *(uint64_t *)sup_conf_field(c, o) = u;
         break;
     case BOOL:
         if ((b = parse_bool(s)) < 0)
             return bad_value(p, o, s, err);
-        *(bool *)field(c, o) = b;
+        *(bool *)sup_conf_field(c, o) = b;
         break;
     case LIST:
         /* a stronger source replaces the list; a repeated flag adds to it */
-        if (p->from != SUP_FROM_FLAG || c->from[o - opts] != SUP_FROM_FLAG)
-            value_free(c, o);
+        if (p->from != SUP_FROM_FLAG || c->from[o - sup_conf_opts] != SUP_FROM_FLAG)
+            sup_conf_value_free(c, o);
         if (p->from == SUP_FROM_FLAG) {
             rc = list_add(c, o, p, s, strlen(s), err);
             break;
@@ -294,45 +270,45 @@ static enum rc set_text(struct sup_conf *c, const struct opt *o, const struct pl
         break;
     }
     if (rc == RC_OK)
-        c->from[o - opts] = (unsigned char)p->from;
+        c->from[o - sup_conf_opts] = (unsigned char)p->from;
     return rc;
 }
 
 /* ------------------------------------------------------------------ near names */
 
 /* The option a person most likely meant, or NULL. */
-static const struct opt *nearest(const char *s, size_t n)
+static const struct sup_opt *nearest(const char *s, size_t n)
 {
-    const struct opt *best = NULL;
+    const struct sup_opt *best = NULL;
     size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        size_t d = sup_near(s, n, opts[i].name);
+        size_t d = sup_near(s, n, sup_conf_opts[i].name);
 
         if (d < least) {
             least = d;
-            best = &opts[i];
+            best = &sup_conf_opts[i];
         }
     }
     return n > 0 && least <= 1 + n / 4 ? best : NULL;
 }
 
-static const struct opt *find(const char *s, size_t n)
+static const struct sup_opt *find(const char *s, size_t n)
 {
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        const char *name = opts[i].name;
+        const char *name = sup_conf_opts[i].name;
         size_t j = 0;
 
         while (j < n && name[j] && (s[j] == name[j] || (s[j] == '-' && name[j] == '_')))
             j++;
         if (j == n && !name[j])
-            return &opts[i];
+            return &sup_conf_opts[i];
     }
     return NULL;
 }
 
 /* Spelling of an option in a source: key, INFERD_KEY, --key. */
-static void spell(const struct opt *o, enum sup_conf_from from, char *out, size_t cap)
+void sup_conf_spell(const struct sup_opt *o, enum sup_conf_from from, char *out, size_t cap)
 {
     snprintf(out, cap, "%s%s",
              from == SUP_FROM_ENV    ? ENV_PREFIX
@@ -349,14 +325,14 @@ static void spell(const struct opt *o, enum sup_conf_from from, char *out, size_
 
 static enum rc unknown(const struct place *p, const char *name, size_t n, struct rc_err *err)
 {
-    const struct opt *o = nearest(name, n);
+    const struct sup_opt *o = nearest(name, n);
     char where[320], hint[96] = "";
 
     describe(p, where, sizeof(where));
     if (o) {
         char spelt[64];
 
-        spell(o, p->from, spelt, sizeof(spelt));
+        sup_conf_spell(o, p->from, spelt, sizeof(spelt));
         snprintf(hint, sizeof(hint), "; did you mean '%s'?", spelt);
     }
     return rc_fail_what(err, RC_INVALID, p->spelt, "%s: no such option%s%s", where, hint,
@@ -368,19 +344,19 @@ static enum rc unknown(const struct place *p, const char *name, size_t n, struct
 static enum rc set_defaults(struct sup_conf *c, struct rc_err *err)
 {
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        const struct opt *o = &opts[i];
+        const struct sup_opt *o = &sup_conf_opts[i];
 
         if (o->kind == U64)
-            *(uint64_t *)field(c, o) = o->def_u;
+            *(uint64_t *)sup_conf_field(c, o) = o->def_u;
         else if (o->kind == BOOL)
-            *(bool *)field(c, o) = o->def_b;
+            *(bool *)sup_conf_field(c, o) = o->def_b;
         else if (o->kind != LIST && set_string(c, o, o->def_s, err) != RC_OK)
             return RC_NOMEM;
     }
     return RC_OK;
 }
 
-static enum rc set_json(struct sup_conf *c, const struct opt *o, const struct place *p,
+static enum rc set_json(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
                         const json_t *v, struct rc_err *err)
 {
     char *shown = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -412,8 +388,8 @@ static enum rc set_json(struct sup_conf *c, const struct opt *o, const struct pl
         break;
     case LIST:
         right = json_is_array(v);
-        value_free(c, o);
-        c->from[o - opts] = (unsigned char)p->from;
+        sup_conf_value_free(c, o);
+        c->from[o - sup_conf_opts] = (unsigned char)p->from;
         rc = RC_OK;
         for (size_t i = 0; right && rc == RC_OK && i < json_array_size(v); i++) {
             const json_t *s = json_array_get(v, i);
@@ -471,35 +447,31 @@ out:
     return rc;
 }
 
-static enum rc read_file(struct sup_conf *c, const char *path, struct rc_err *err)
+/* name: of the file, for messages. */
+static enum rc read_text(struct sup_conf *c, const char *name, const char *text, size_t n,
+                         struct rc_err *err)
 {
-    char *text = NULL;
-    size_t n = 0;
-    json_t *root = NULL;
     json_error_t je;
-    enum rc rc = slurp(path, &text, &n, err);
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je), *v;
+    enum rc rc = RC_OK;
     const char *key;
-    json_t *v;
 
-    if (rc != RC_OK)
-        return rc;
-    root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
     if (!root) {
-        rc = rc_fail_what(err, RC_INVALID, path, "config file '%s', line %d, column %d: %s", path,
+        rc = rc_fail_what(err, RC_INVALID, name, "config file '%s', line %d, column %d: %s", name,
                           je.line, je.column, je.text);
         goto out;
     }
     if (!json_is_object(root)) {
-        rc = rc_fail_what(err, RC_INVALID, path,
+        rc = rc_fail_what(err, RC_INVALID, name,
                           "config file '%s': expected one JSON object of options, like "
                           "{\"port\": 8090}",
-                          path);
+                          name);
         goto out;
     }
     json_object_foreach(root, key, v)
     {
-        struct place p = {SUP_FROM_FILE, path, key};
-        const struct opt *o = strchr(key, '-') ? NULL : find(key, strlen(key));
+        struct place p = {SUP_FROM_FILE, name, key};
+        const struct sup_opt *o = strchr(key, '-') ? NULL : find(key, strlen(key));
 
         rc = o ? set_json(c, o, &p, v, err) : unknown(&p, key, strlen(key), err);
         if (rc != RC_OK)
@@ -507,18 +479,29 @@ static enum rc read_file(struct sup_conf *c, const char *path, struct rc_err *er
     }
 out:
     json_decref(root);
+    return rc;
+}
+
+static enum rc read_file(struct sup_conf *c, const char *path, struct rc_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    enum rc rc = slurp(path, &text, &n, err);
+
+    if (rc == RC_OK)
+        rc = read_text(c, path, text, n, err);
     free(text);
     return rc;
 }
 
-static const struct opt *find_env(const char *name, size_t n)
+static const struct sup_opt *find_env(const char *name, size_t n)
 {
     char spelt[64];
 
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        spell(&opts[i], SUP_FROM_ENV, spelt, sizeof(spelt));
+        sup_conf_spell(&sup_conf_opts[i], SUP_FROM_ENV, spelt, sizeof(spelt));
         if (strlen(spelt) == n && memcmp(spelt, name, n) == 0)
-            return &opts[i];
+            return &sup_conf_opts[i];
     }
     return NULL;
 }
@@ -538,7 +521,7 @@ static enum rc read_env(struct sup_conf *c, char *const *envp, struct rc_err *er
 {
     for (; envp && *envp; envp++) {
         const char *eq = strchr(*envp, '=');
-        const struct opt *o;
+        const struct sup_opt *o;
         char name[128];
         size_t n;
         enum rc rc;
@@ -567,7 +550,7 @@ static enum rc read_flag(struct sup_conf *c, int argc, char *const *argv, int *n
 {
     const char *name = argv[0] + 2, *eq = strchr(name, '=');
     size_t n = eq ? (size_t)(eq - name) : strlen(name);
-    const struct opt *o = find(name, n);
+    const struct sup_opt *o = find(name, n);
     char spelt[160], want[128];
     struct place p = {SUP_FROM_FLAG, NULL, spelt};
 
@@ -620,106 +603,6 @@ static enum rc read_flags(struct sup_conf *c, int argc, char *const *argv, int *
     return RC_OK;
 }
 
-/* -------------------------------------------------------- rules between options */
-
-bool sup_conf_is_loopback(const char *host)
-{
-    struct in_addr a;
-    struct in6_addr b;
-
-    if (strcmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &a) == 1)
-        return (ntohl(a.s_addr) >> 24) == 127;
-    if (inet_pton(AF_INET6, host, &b) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&b) || (IN6_IS_ADDR_V4MAPPED(&b) && b.s6_addr[12] == 127);
-    return false;
-}
-
-/* What the processor cannot do is refused here, not when a model is asked for. */
-static enum rc check_device(const struct sup_conf *c, struct rc_err *err)
-{
-    const struct {
-        const char *name, *value, *only_default;
-    } table[] = {
-        {"compute", c->compute, "exact_f32"},
-        {"jit", c->jit, "off"},
-    };
-
-    if (strcmp(c->backend, "cpu") != 0)
-        return RC_OK;
-    if (strcmp(c->kv_dtype, "q8_0") == 0)
-        return rc_fail_what(err, RC_INVALID, "kv_dtype",
-                            "option 'kv_dtype': value 'q8_0' is for backend cuda: expected auto, "
-                            "f16 or f32 with backend cpu");
-    if (c->device != 0)
-        return rc_fail_what(err, RC_INVALID, "device",
-                            "option 'device': value '%" PRIu64 "' is for backend cuda: expected 0 "
-                            "with backend cpu",
-                            c->device);
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-        if (strcmp(table[i].value, table[i].only_default) != 0)
-            return rc_fail_what(err, RC_INVALID, table[i].name,
-                                "option '%s': value '%s' is for backend cuda: expected %s with "
-                                "backend cpu",
-                                table[i].name, table[i].value, table[i].only_default);
-    return RC_OK;
-}
-
-static enum rc check(const struct sup_conf *c, struct rc_err *err)
-{
-    char hub[SUP_REF_MAX];
-    struct sup_otlp_url otlp;
-    struct in6_addr a;
-    bool literal = inet_pton(AF_INET, c->host, &a) == 1 || inet_pton(AF_INET6, c->host, &a) == 1;
-
-    if (!*c->host && !*c->unix_socket)
-        return rc_fail_what(err, RC_INVALID, "host",
-                            "option 'host': value '': expected an address, unless unix_socket is "
-                            "set");
-    if (*c->host && !literal && strcmp(c->host, "localhost") != 0)
-        return rc_fail_what(err, RC_INVALID, "host",
-                            "option 'host': value '%.80s': expected an IPv4 or IPv6 address, or "
-                            "localhost (names are not looked up)",
-                            c->host);
-    if (sup_pull_hub(hub, c->hub_endpoint, err) != RC_OK) {
-        rc_wrap(err, "option 'hub_endpoint'");
-        return RC_INVALID;
-    }
-    if (strcmp(c->require_auth, "on") == 0 && !*c->vault_dir)
-        return rc_fail_what(err, RC_INVALID, "require_auth",
-                            "option 'require_auth': value 'on', but vault_dir is empty: no key "
-                            "would be known; make keys with 'inferd keys create' and name their "
-                            "folder in vault_dir");
-    if (*c->host && !sup_conf_is_loopback(c->host) && !c->allow_insecure_public_bind &&
-        !sup_conf_auth_required(c))
-        return rc_fail_what(err, RC_INVALID, "host",
-                            "option 'host': value '%.80s' can be reached from other machines and "
-                            "no API key is asked for: set vault_dir (see 'inferd keys --help'), or "
-                            "listen on 127.0.0.1 and put a proxy in front, or say "
-                            "--allow-insecure-public-bind; there is no TLS here in any case",
-                            c->host);
-    if (strlen(c->unix_socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
-        return rc_fail_what(err, RC_INVALID, "unix_socket",
-                            "option 'unix_socket': value '%.80s...' has %zu bytes: expected a path "
-                            "of at most %zu",
-                            c->unix_socket, strlen(c->unix_socket),
-                            sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1);
-    if (!*c->models_dir)
-        return rc_fail_what(err, RC_INVALID, "models_dir",
-                            "option 'models_dir': value '': expected the path of a folder");
-    if (*c->otlp_endpoint && sup_otlp_url_parse(c->otlp_endpoint, &otlp, err) != RC_OK)
-        return RC_INVALID;
-    return check_device(c, err);
-}
-
-bool sup_conf_auth_required(const struct sup_conf *c)
-{
-    if (strcmp(c->require_auth, "auto") == 0)
-        return *c->vault_dir != '\0';
-    return strcmp(c->require_auth, "on") == 0;
-}
-
 enum rc sup_conf_load(struct sup_conf *out, const char *config_path, char *const *envp, int argc,
                       char *const *argv, int *n_used, struct rc_err *err)
 {
@@ -735,7 +618,7 @@ enum rc sup_conf_load(struct sup_conf *out, const char *config_path, char *const
         goto out;
     if ((rc = read_flags(&c, argc, argv, &used, err)) != RC_OK)
         goto out;
-    if ((rc = check(&c, err)) != RC_OK)
+    if ((rc = sup_conf_check(&c, err)) != RC_OK)
         goto out;
     *out = c;
     memset(&c, 0, sizeof(c));
@@ -746,176 +629,23 @@ out:
     return rc;
 }
 
+enum rc sup_conf_parse(struct sup_conf *out, const char *json, size_t n, struct rc_err *err)
+{
+    struct sup_conf c = {0};
+    enum rc rc = set_defaults(&c, err);
+
+    if (rc == RC_OK)
+        rc = read_text(&c, "(told)", json, n, err);
+    if (rc != RC_OK) {
+        sup_conf_deinit(&c);
+        return rc;
+    }
+    *out = c;
+    return RC_OK;
+}
+
 void sup_conf_deinit(struct sup_conf *c)
 {
     for (size_t i = 0; i < SUP_OPT_COUNT; i++)
-        value_free(c, &opts[i]);
-}
-
-/* ------------------------------------------------------------------ printing */
-
-const char *sup_conf_name(enum sup_option o)
-{
-    return opts[o].name;
-}
-
-const char *sup_conf_origin(const struct sup_conf *c, enum sup_option o)
-{
-    static const char *const words[] = {"default", "file", "environment", "flag"};
-
-    return words[c->from[o]];
-}
-
-char *sup_conf_json(const struct sup_conf *c)
-{
-    json_t *root = json_object();
-    char *text;
-
-    for (size_t i = 0; root && i < SUP_OPT_COUNT; i++) {
-        const void *f = field_view(c, &opts[i]);
-        json_t *v = NULL;
-
-        switch (opts[i].kind) {
-        case STR:
-        case ENUM:
-            v = json_string(*(char *const *)f);
-            break;
-        case U64:
-            v = json_integer((json_int_t) * (const uint64_t *)f);
-            break;
-        case BOOL:
-            v = json_boolean(*(const bool *)f);
-            break;
-        case LIST:
-            v = json_array();
-            for (char **l = *(char **const *)f; l && *l; l++)
-                json_array_append_new(v, json_string(*l));
-            break;
-        }
-        /* a path that is no UTF-8 cannot be a JSON string */
-        json_object_set_new(root, opts[i].name, v ? v : json_string("(not UTF-8)"));
-    }
-    text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    return text;
-}
-
-static void default_text(const struct opt *o, char *out, size_t cap)
-{
-    if (o->kind == U64)
-        snprintf(out, cap, "%" PRIu64, o->def_u);
-    else if (o->kind == BOOL)
-        snprintf(out, cap, "%s", o->def_b ? "true" : "false");
-    else
-        snprintf(out, cap, "%s", o->def_s && *o->def_s ? o->def_s : "none");
-}
-
-/* Words of text in lines of at most width, each new line indented. */
-static void wrap(FILE *to, const char *text, size_t indent, size_t width)
-{
-    size_t col = indent;
-
-    while (*text) {
-        size_t n = strcspn(text, " ");
-
-        if (col > indent && col + 1 + n > width) {
-            fprintf(to, "\n%*s", (int)indent, "");
-            col = indent;
-        } else if (col > indent) {
-            putc(' ', to);
-            col++;
-        }
-        fprintf(to, "%.*s", (int)n, text);
-        col += n;
-        text += n + (text[n] == ' ');
-    }
-    putc('\n', to);
-}
-
-static void help_row(FILE *to, const struct opt *o)
-{
-    static const char *const arg[] = {" TEXT", " N", "", " WORD", " TEXT (may repeat)"};
-    char spelt[64], def[64], line[512];
-
-    spell(o, SUP_FROM_FLAG, spelt, sizeof(spelt));
-    default_text(o, def, sizeof(def));
-    fprintf(to, "  %s%s\n      ", spelt, arg[o->kind]);
-    if (o->kind == U64)
-        snprintf(line, sizeof(line), "%s [%" PRIu64 "..%" PRIu64 ", default %s]", o->help, o->min,
-                 o->max, def);
-    else if (o->kind == ENUM)
-        snprintf(line, sizeof(line), "%s [%s, default %s]", o->help, o->words, def);
-    else
-        snprintf(line, sizeof(line), "%s [default %s]", o->help, def);
-    wrap(to, line, 6, 78);
-}
-
-void sup_conf_help(FILE *to)
-{
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-        fprintf(to, "%s%s:\n", g ? "\n" : "", groups[g].title);
-        for (size_t i = 0; i < SUP_OPT_COUNT; i++)
-            if (strcmp(opts[i].group, groups[g].key) == 0)
-                help_row(to, &opts[i]);
-    }
-}
-
-/* '|' would end a cell. */
-static void cell(FILE *to, const char *s)
-{
-    for (; *s; s++) {
-        if (*s == '|')
-            putc('\\', to);
-        putc(*s, to);
-    }
-}
-
-static void markdown_row(FILE *to, const struct opt *o)
-{
-    static const char *const kinds[] = {"text", "number", "true or false", "word", "list"};
-    char def[64], range[128];
-
-    default_text(o, def, sizeof(def));
-    if (o->kind == U64)
-        snprintf(range, sizeof(range), "number, %" PRIu64 " to %" PRIu64, o->min, o->max);
-    else if (o->kind == ENUM)
-        snprintf(range, sizeof(range), "%s", o->words);
-    else
-        snprintf(range, sizeof(range), "%s", kinds[o->kind]);
-    fprintf(to, "| `%s` | ", o->name);
-    cell(to, range);
-    fprintf(to, " | %s%s%s | ", strcmp(def, "none") ? "`" : "", def,
-            strcmp(def, "none") ? "`" : "");
-    cell(to, o->help);
-    fputs(" |\n", to);
-}
-
-void sup_conf_markdown(FILE *to)
-{
-    fputs(
-        "# Configuration\n\n"
-        "Made by `inferd help config --markdown` from the table in `supervisor/sup_conf.h`; a "
-        "test fails when\nthis page is old. Do not edit it by hand.\n\n"
-        "One option has one name, spelt three ways. For `max_body_bytes`:\n\n"
-        "| where | spelling |\n|---|---|\n"
-        "| flag of `inferd serve` | `--max-body-bytes=N` or `--max-body-bytes N` |\n"
-        "| environment | `INFERD_MAX_BODY_BYTES=N` |\n"
-        "| JSON file (`--config FILE` or `INFERD_CONFIG`) | `{\"max_body_bytes\": N}` |\n\n"
-        "A flag beats the environment, the environment beats the file, the file beats the "
-        "default. An option that is\ntrue or false is turned on by `--name` and off by "
-        "`--no-name`. A list is a JSON array in the file, is split at\ncommas in the "
-        "environment, and its flag may be repeated. An unknown name, a wrong type, a value out "
-        "of range and\na key given twice in the file are errors, and nothing is started.\n\n"
-        "Other names in the environment: `INFERD_SERVER` (server the client commands talk to) and "
-        "`INFERD_CONFIG` (the\nfile); `INFERD_BIN`, `INFERD_PRESET` and all that begin with "
-        "`INFERD_TEST_` or `INFERD_BENCH_` belong to the tests.\nAny other name that begins with "
-        "`INFERD_` is an error too: it is most likely a misspelt option.\n",
-        to);
-    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
-        fprintf(to, "\n## %s\n\n| option | values | default | meaning |\n|---|---|---|---|\n",
-                groups[g].title);
-        for (size_t i = 0; i < SUP_OPT_COUNT; i++)
-            if (strcmp(opts[i].group, groups[g].key) == 0)
-                markdown_row(to, &opts[i]);
-    }
+        sup_conf_value_free(c, &sup_conf_opts[i]);
 }

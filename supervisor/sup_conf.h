@@ -4,7 +4,9 @@
  * environment names, the --flags, their defaults, ranges and help. Precedence:
  * flag > environment > file > default. An unknown key, a wrong type or a value
  * out of range is an error that names key, value and expectation.
- * Immutable after load; every room borrows it. Tests: tests/supervisor/test_sup_conf.c
+ * Every room borrows it and reads it at the moment of use; after the load only the live options
+ * change (sup_conf_take), between two turns of the front's loop.
+ * Tests: tests/supervisor/test_sup_conf.c, test_sup_conf_live.c
  */
 #ifndef INFERD_SUP_CONF_H
 #define INFERD_SUP_CONF_H
@@ -191,6 +193,25 @@ const char *sup_conf_origin(const struct sup_conf *c, enum sup_option o);
 bool sup_conf_auth_required(const struct sup_conf *c);
 /* True for 127.0.0.0/8, ::1, their mapped forms and "localhost". */
 bool sup_conf_is_loopback(const char *host);
+/* ---- a new configuration for a running server (sup_conf_live.c) */
+struct sup_conf_changes {
+    enum sup_option taken[SUP_OPT_COUNT], kept[SUP_OPT_COUNT]; /* kept: they need a restart */
+    size_t n_taken, n_kept;
+};
+bool sup_conf_is_live(enum sup_option o);
+bool sup_conf_same(const struct sup_conf *a, const struct sup_conf *b, enum sup_option o);
+/* Takes the live values of *fresh that differ and gives it the old ones; the caller deinits it.
+ * Errors: RC_INVALID, the two together break a rule between options: then nothing has changed. */
+enum rc sup_conf_take(struct sup_conf *c, struct sup_conf *fresh, struct sup_conf_changes *out,
+                      struct rc_err *err);
+/* The live options as JSON (caller frees; NULL: no memory), and taking them from it in another
+ * process. c's strings must be its own. Errors: RC_INVALID, RC_NOMEM; then nothing has changed. */
+char *sup_conf_live_json(const struct sup_conf *c);
+enum rc sup_conf_take_live(struct sup_conf *c, const char *json, size_t n,
+                           struct sup_conf_changes *out, struct rc_err *err);
+/* Their names with commas between them, cut at cap. */
+void sup_conf_names(const enum sup_option *o, size_t n, char *out, size_t cap);
+
 /* The effective configuration as JSON (for doctor and the start-up log). Caller
  * frees. */
 char *sup_conf_json(const struct sup_conf *c);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sup_api.h"
@@ -39,6 +40,7 @@
 
 struct front {
     struct sup_front pub; /* first: handlers get it as user */
+    struct sup_conf conf; /* pub.conf: this process's own, its live options change */
     uv_timer_t lag, grace;
     uint64_t lag_due_ms;
     double lags[LAG_WINDOW];
@@ -147,6 +149,40 @@ static void on_stop(void *user)
     uv_timer_start(&f->grace, on_lead_over, lead < READY_LEAD_MS ? lead : READY_LEAD_MS, 0);
 }
 
+/* --------------------------------------------------------- a new configuration */
+
+static void conf_told(struct front *f, const char *outcome)
+{
+    sup_series_add(sup_series(f->pub.metrics, SUP_M_CONF_RELOADS, outcome, NULL), 1);
+}
+
+static void conf_holds(struct front *f)
+{
+    sup_series_set(sup_series(f->pub.metrics, SUP_M_CONF_TIME, NULL, NULL), (double)time(NULL));
+}
+
+/* The launcher has judged it; requests that have begun go on under what they read. */
+static void on_conf(void *user, const char *json, size_t n, const char *refused)
+{
+    struct front *f = user;
+    struct sup_conf_changes what;
+    struct rc_err err = RC_ERR_INIT;
+    char names[1024];
+
+    if (refused || sup_conf_take_live(&f->conf, json, n, &what, &err) != RC_OK) {
+        if (!refused)
+            SUP_LOG(SUP_ERROR, "conf_refused", SUP_S("what", err.what), SUP_S("error", err.msg));
+        conf_told(f, "refused");
+        return;
+    }
+    sup_log_init(sup_level_parse(f->conf.log_level));
+    sup_spans_percent(f->pub.spans, (unsigned)f->conf.trace_percent);
+    sup_conf_names(what.taken, what.n_taken, names, sizeof(names));
+    SUP_LOG(SUP_INFO, "conf_reloaded", SUP_S("changed", names));
+    conf_told(f, "ok");
+    conf_holds(f);
+}
+
 /* ------------------------------------------------------------------ the start */
 
 static enum rc listen_and_lock(struct front *f, struct rc_err *err)
@@ -205,6 +241,8 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
                            on_stop, f, err)) != RC_OK ||
         (rc = listen_and_lock(f, err)) != RC_OK)
         return rc;
+    sup_fleet_on_conf(f->pub.fleet, on_conf);
+    conf_holds(f);
     f->lag_due_ms = uv_hrtime() / 1000000;
     on_lag(&f->lag);
     watch_rss(f);
@@ -216,7 +254,8 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     static struct front f; /* one per process; too large for a comfortable stack */
     struct rc_err err = RC_ERR_INIT;
 
-    f.pub.conf = conf;
+    f.conf = *conf; /* memory after the fork: nobody else uses it in this process */
+    f.pub.conf = &f.conf;
     f.statm_fd = -1;
     if (start(&f, fds, &err) != RC_OK) {
         SUP_LOG(SUP_ERROR, "front_start_failed", SUP_S("what", err.what), SUP_S("error", err.msg));

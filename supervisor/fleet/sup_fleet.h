@@ -31,6 +31,10 @@ struct sup_ticket;
 enum rc sup_fleet_new(struct sup_fleet **out, uv_loop_t *loop, int ctl_fd,
                       const struct sup_conf *conf, struct sup_metrics *metrics,
                       void (*on_stop)(void *user), void *user, struct rc_err *err);
+/* A new configuration from the launcher: the live options as JSON, or why it was refused (json
+ * NULL). Called in a turn of its own. */
+void sup_fleet_on_conf(struct sup_fleet *f,
+                       void (*fn)(void *user, const char *json, size_t n, const char *refused));
 /* Ends every task with an error, in the next turn, and refuses new ones: the last
  * word before connections are cut. */
 void sup_fleet_end_tasks(struct sup_fleet *f);

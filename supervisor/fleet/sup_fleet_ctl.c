@@ -84,6 +84,26 @@ static void on_exited(struct sup_fleet *f, const Ipc__CtlExited *e)
     }
 }
 
+void sup_fleet_on_conf(struct sup_fleet *f,
+                       void (*fn)(void *user, const char *json, size_t n, const char *refused))
+{
+    f->on_conf = fn;
+}
+
+static void on_conf(struct sup_fleet *f, const Ipc__CtlConf *c)
+{
+    char why[512];
+
+    if (!f->on_conf)
+        return;
+    snprintf(why, sizeof(why), "%.*s", (int)(c->refused.len < sizeof(why) ? c->refused.len : 511),
+             (const char *)c->refused.data);
+    if (c->refused.len > 0)
+        f->on_conf(f->user, NULL, 0, why);
+    else
+        f->on_conf(f->user, (const char *)c->json.data, c->json.len, NULL);
+}
+
 static void on_ctl(uv_poll_t *p, int status, int events);
 
 static void ctl_listen(struct sup_fleet *f)
@@ -173,6 +193,9 @@ static void on_ctl(uv_poll_t *p, int status, int events)
             break;
         case IPC__CTL__BODY_EXITED:
             on_exited(f, c->exited);
+            break;
+        case IPC__CTL__BODY_CONF:
+            on_conf(f, c->conf);
             break;
         case IPC__CTL__BODY_STOP:
             if (f->on_stop)

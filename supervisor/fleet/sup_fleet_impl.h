@@ -238,6 +238,7 @@ struct sup_fleet {
     const struct sup_conf *conf;
     struct sup_metrics *metrics;
     void (*on_stop)(void *user);
+    void (*on_conf)(void *user, const char *json, size_t n, const char *refused);
     void *user;
     int n_handles; /* ours, to be closed before free */
     /* launcher */

@@ -121,6 +121,17 @@ static void listen_again(struct sup_listener *l)
     uv_poll_start(&l->poll, UV_READABLE, on_connection);
 }
 
+static uint64_t sweep_every(const struct sup_conf *c)
+{
+    uint64_t ms = c->header_timeout_ms;
+
+    ms = c->body_timeout_ms < ms ? c->body_timeout_ms : ms;
+    ms = c->idle_timeout_ms < ms ? c->idle_timeout_ms : ms;
+    ms = c->write_timeout_ms < ms ? c->write_timeout_ms : ms;
+    ms /= 4;
+    return ms < 10 ? 10 : ms > 1000 ? 1000 : ms;
+}
+
 static void on_sweep(uv_timer_t *t)
 {
     struct sup_http *h = t->data;
@@ -132,6 +143,8 @@ static void on_sweep(uv_timer_t *t)
     }
     for (int i = 0; i < 2; i++)
         listen_again(&h->listeners[i]);
+    h->sweep_ms = sweep_every(h->conf); /* time-outs may have changed */
+    uv_timer_set_repeat(t, h->sweep_ms);
     maybe_done(h);
 }
 
@@ -158,17 +171,6 @@ void sup_http_conn_gone(struct sup_http *h, struct sup_conn *c)
 }
 
 /* ----------------------------------------------------------- start and stop */
-
-static uint64_t sweep_every(const struct sup_conf *c)
-{
-    uint64_t ms = c->header_timeout_ms;
-
-    ms = c->body_timeout_ms < ms ? c->body_timeout_ms : ms;
-    ms = c->idle_timeout_ms < ms ? c->idle_timeout_ms : ms;
-    ms = c->write_timeout_ms < ms ? c->write_timeout_ms : ms;
-    ms /= 4;
-    return ms < 10 ? 10 : ms > 1000 ? 1000 : ms;
-}
 
 enum rc sup_http_new(struct sup_http **out, uv_loop_t *loop, const struct sup_conf *conf,
                      struct sup_metrics *metrics, const struct sup_route *routes, void *user,

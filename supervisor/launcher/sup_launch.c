@@ -19,7 +19,7 @@ static const struct sup_role roles[] = {
     {sup_front_main, SUP_ROLE_FRONT, 0, NULL},
 };
 
-int sup_launcher_main(const struct sup_conf *conf)
+int sup_launcher_main(struct sup_conf *conf, const struct sup_conf_source *source)
 {
-    return sup_launcher_run(conf, roles, sizeof(roles) / sizeof(roles[0]));
+    return sup_launcher_run(conf, source, roles, sizeof(roles) / sizeof(roles[0]));
 }

@@ -41,7 +41,8 @@
 #define KILL_SLACK_MS 5000 /* after the drain's grace */
 
 struct launcher {
-    const struct sup_conf *conf;
+    struct sup_conf *conf;
+    const struct sup_conf_source *source; /* may be NULL */
     int sig_fd, exe_fd;
     struct sup_role_proc role[SUP_ROLE_COUNT], *front; /* one of them */
     int ended; /* the role that was the first to go; -1 = none yet */
@@ -258,7 +259,52 @@ static void cut_all(struct launcher *l, const char *why)
         kill(l->front->pid, SIGKILL);
 }
 
-/* Configuration in files that may change while the server runs: each reader is told. */
+static void tell_conf(struct launcher *l, char *json, char *refused)
+{
+    Ipc__Ctl c = IPC__CTL__INIT;
+    Ipc__CtlConf conf = IPC__CTL_CONF__INIT;
+
+    conf.json.data = (uint8_t *)json;
+    conf.json.len = json ? strlen(json) : 0;
+    conf.refused.data = (uint8_t *)refused;
+    conf.refused.len = refused ? strlen(refused) : 0;
+    c.body_case = IPC__CTL__BODY_CONF;
+    c.conf = &conf;
+    tell(l, &c, NULL, 0);
+}
+
+/* The configuration as at the start, from the file as it is now. It is judged here, as a whole, and
+ * holds here first: the front is told values that are right. */
+static void reload_conf(struct launcher *l)
+{
+    struct sup_conf fresh = {0};
+    struct sup_conf_changes what;
+    struct rc_err err = RC_ERR_INIT;
+    char *json = NULL, kept[1024], refused[sizeof(err.msg)];
+    enum rc rc = l->source->read(l->source->user, &fresh, &err);
+
+    if (rc == RC_OK) {
+        rc = sup_conf_take(l->conf, &fresh, &what, &err);
+        sup_conf_deinit(&fresh);
+    }
+    if (rc == RC_OK && !(json = sup_conf_live_json(l->conf)))
+        rc = rc_fail(&err, RC_NOMEM, "no memory for the new configuration");
+    if (rc != RC_OK) {
+        SUP_LOG(SUP_ERROR, "conf_refused", SUP_S("what", err.what), SUP_S("error", err.msg));
+        snprintf(refused, sizeof(refused), "%s", err.msg[0] ? err.msg : rc_text(rc));
+        tell_conf(l, NULL, refused);
+        return;
+    }
+    if (what.n_kept > 0) {
+        sup_conf_names(what.kept, what.n_kept, kept, sizeof(kept));
+        SUP_LOG(SUP_WARN, "conf_needs_restart", SUP_S("options", kept));
+    }
+    sup_log_init(sup_level_parse(l->conf->log_level));
+    tell_conf(l, json, NULL);
+    free(json);
+}
+
+/* What lies in files that may change while the server runs: each reader is told. */
 static void on_reload_signal(struct launcher *l)
 {
     Ipc__Vault v = IPC__VAULT__INIT;
@@ -269,6 +315,8 @@ static void on_reload_signal(struct launcher *l)
     v.body_case = IPC__VAULT__BODY_RELOAD;
     v.reload = &reload;
     tell_role(l, &l->role[SUP_ROLE_VAULT], &v.base, NULL, 0);
+    if (l->source && l->source->read)
+        reload_conf(l);
 }
 
 static void on_stop_signal(struct launcher *l, int sig)
@@ -301,9 +349,8 @@ static void on_dead(struct launcher *l, pid_t pid, int status)
             l->role[i].gone = true;
             l->role[i].status = status;
             /* the others end well when they see the front's end, and may be reaped before it */
-            if (l->ended < 0 &&
-                !(l->stopping && &l->role[i] != l->front && WIFEXITED(status) &&
-                  WEXITSTATUS(status) == 0))
+            if (l->ended < 0 && !(l->stopping && &l->role[i] != l->front && WIFEXITED(status) &&
+                                  WEXITSTATUS(status) == 0))
                 l->ended = i;
             return;
         }
@@ -450,9 +497,10 @@ static int finish(struct launcher *l)
     return status;
 }
 
-int sup_launcher_run(const struct sup_conf *conf, const struct sup_role *roles, size_t n_roles)
+int sup_launcher_run(struct sup_conf *conf, const struct sup_conf_source *source,
+                     const struct sup_role *roles, size_t n_roles)
 {
-    struct launcher l = {.conf = conf, .sig_fd = -1, .exe_fd = -1, .ended = -1};
+    struct launcher l = {.conf = conf, .source = source, .sig_fd = -1, .exe_fd = -1, .ended = -1};
     struct rc_err err = RC_ERR_INIT;
     int status;
 

@@ -5,9 +5,11 @@
 #include <stddef.h>
 
 #include "sup_conf.h"
+#include "sup_launcher.h"
 #include "sup_role.h"
 
 /* roles: in the order of the forks, each id at most once, with SUP_ROLE_FRONT. */
-int sup_launcher_run(const struct sup_conf *conf, const struct sup_role *roles, size_t n_roles);
+int sup_launcher_run(struct sup_conf *conf, const struct sup_conf_source *source,
+                     const struct sup_role *roles, size_t n_roles);
 
 #endif

@@ -26,6 +26,10 @@
       "loaded")                                                                                     \
     X(VAULT_RELOADS, "inferd_vault_reloads_total", COUNTER, "outcome", NULL, "times the vault read "\
       "its files: ok, failed (the old state goes on)")                                              \
+    X(CONF_RELOADS, "inferd_config_reloads_total", COUNTER, "outcome", NULL, "times the "           \
+      "configuration was read again after SIGHUP: ok, refused (the old one goes on)")               \
+    X(CONF_TIME, "inferd_config_last_reload_timestamp_seconds", GAUGE, NULL, NULL, "when the "      \
+      "configuration that holds was read, Unix time")                                               \
     X(HTTP_SECONDS, "inferd_http_request_seconds", HISTOGRAM, "route", NULL, "time from the first "\
       "byte of a request to the last of its answer")                                               \
     X(HTTP_CONNS, "inferd_http_connections", GAUGE, NULL, NULL, "open client connections")         \

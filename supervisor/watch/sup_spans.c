@@ -203,6 +203,12 @@ void sup_spans_free(struct sup_spans **sp)
     *sp = NULL;
 }
 
+void sup_spans_percent(struct sup_spans *s, unsigned percent)
+{
+    if (s)
+        s->percent = percent;
+}
+
 bool sup_spans_begins(const struct sup_spans *s, uint64_t noise)
 {
     return s && noise % 100 < s->percent;

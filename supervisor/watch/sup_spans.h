@@ -53,6 +53,7 @@ struct sup_spans_told {
  * percent: of the requests that come without a trace, how many begin one. */
 struct sup_spans *sup_spans_new(uv_loop_t *loop, int fd, unsigned percent,
                                 struct sup_metrics *metrics);
+void sup_spans_percent(struct sup_spans *s, unsigned percent); /* from now on; accepts NULL */
 /* No more spans come: the tracer sends what it has. Returns when it has, or after
  * SUP_SPANS_LAST_MS: the launcher ends it with the front. Accepts NULL. */
 void sup_spans_flush(struct sup_spans *s);

@@ -305,7 +305,7 @@ static inline void run_case(void (*fn)(void), void (*change)(struct sup_conf *))
     fflush(NULL);
     if ((pid = fork()) == 0) {
         alarm(280);
-        _exit(sup_launcher_run(&conf, front_only, 1));
+        _exit(sup_launcher_run(&conf, NULL, front_only, 1));
     }
     MUST(waitpid(pid, &status, 0) == pid);
     tmp_remove();

@@ -495,7 +495,7 @@ static pid_t launch(int (*front)(const struct sup_conf *, int))
     fflush(NULL);
     if ((pid = fork()) == 0) {
         alarm(100);
-        _exit(sup_launcher_run(&conf, front_only, 1));
+        _exit(sup_launcher_run(&conf, NULL, front_only, 1));
     }
     return pid;
 }
@@ -704,7 +704,7 @@ static pid_t launch_roles(const struct sup_role *roles)
         struct sup_conf conf = test_conf();
 
         alarm(100);
-        _exit(sup_launcher_run(&conf, roles, 2));
+        _exit(sup_launcher_run(&conf, NULL, roles, 2));
     }
     return pid;
 }
@@ -764,7 +764,7 @@ static void a_missing_worker_program_is_an_error_with_its_path(void **s)
     test_front = front_refuses;
     fflush(NULL);
     if ((pid = fork()) == 0)
-        _exit(sup_launcher_run(&c, front_only, 1));
+        _exit(sup_launcher_run(&c, NULL, front_only, 1));
     int status = ended(pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
