@@ -625,7 +625,8 @@ static enum rc ticket_new(struct sup_ticket **out, struct sup_fleet *f, struct s
 /* The disk was looked at a moment ago and no newer look is on its way. */
 static bool list_fresh(const struct sup_fleet *f)
 {
-    return f->scanned && !f->stale && !f->scanning && fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
+    return f->scanned && !f->stale && !f->scanning &&
+           fleet_now_ms(f) - f->scan_ms < FLEET_SCAN_GAP_MS;
 }
 
 /* What a new ticket finds: sent at once, waits, or is refused with a reason. */
@@ -688,8 +689,8 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     if (!s || (!s->listed && !s->w && !s->gone_ms && list_fresh(f)))
         return rc_fail_what(err, RC_NOT_FOUND, "model", "there is no such model");
     if (s->n_tasks >= f->conf->max_queue &&
-        !queue_make_room(f, s, task->tenant ? task->tenant : "default",
-                         task->weight ? task->weight : 1)) {
+        (task->probe || !queue_make_room(f, s, task->tenant ? task->tenant : "default",
+                                         task->weight ? task->weight : 1))) {
         rc_fail_what(err, RC_BUSY, "max_queue",
                      "model '%s' has %u requests in work or waiting, the limit (max_queue)", s->id,
                      s->n_tasks);
@@ -702,7 +703,8 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
         ticket_free(t);
         return rc_fail(err, RC_NOMEM, "no memory for a request");
     }
-    s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
+    if (!task->probe)
+        s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
     f->n_tasks++;

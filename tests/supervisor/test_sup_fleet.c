@@ -75,6 +75,7 @@ static void on_end(void *user, const struct rc_err *err, uint32_t retry_ms)
 static const char *tenant; /* of what is submitted next */
 static uint32_t weight;
 static const uint64_t *keep_alive; /* of the next requests */
+static bool probe;                 /* they are the server's own */
 
 static void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t deadline_us)
 {
@@ -85,6 +86,7 @@ static void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t dea
                          .frame = f,
                          .deadline_us = deadline_us,
                          .keep_alive = keep_alive,
+                         .probe = probe,
                          .on_frame = on_frame,
                          .on_end = on_end,
                          .user = a};
@@ -750,6 +752,10 @@ static void a_full_queue_makes_room_for_who_has_less(void)
     echo(&a[4], "slow.gguf", "x");
     MUST(a[3].submitted == RC_OK && a[4].submitted == RC_BUSY && strstr(a[4].msg, "max_queue"));
     tenant = "b";
+    probe = true; /* pushes nobody out */
+    echo(&b[0], "slow.gguf", "x");
+    MUST(b[0].submitted == RC_BUSY && !a[3].ended);
+    probe = false;
     echo(&b[0], "slow.gguf", "x");
     echo(&b[1], "slow.gguf", "x");
     echo(&b[2], "slow.gguf", "x"); /* beyond its half */
@@ -761,7 +767,7 @@ static void a_full_queue_makes_room_for_who_has_less(void)
     ENDS(a[1], RC_OK);
     ENDS(b[0], RC_OK);
     ENDS(b[1], RC_OK);
-    MUST(metric(SUP_M_TASKS, "slow.gguf", "refused") == 4);
+    MUST(metric(SUP_M_TASKS, "slow.gguf", "refused") == 5);
 }
 
 /* Nothing of it reaches the worker: the file it would make there is not made. */
@@ -959,7 +965,7 @@ static void the_longest_idle_makes_room(void)
 static void a_request_says_how_long_its_model_stays(void)
 {
     static const uint64_t none = 0, minute = 60000;
-    struct ask a = {0}, b = {0}, c = {0};
+    struct ask a = {0}, b = {0}, c = {0}, d = {0};
 
     keep_alive = &none; /* keep_alive_s is 0: for ever */
     echo(&a, "m.gguf", "x");
@@ -972,6 +978,13 @@ static void a_request_says_how_long_its_model_stays(void)
     ENDS(b, RC_OK);
     ENDS(c, RC_OK);
     turn_ms(1300);
+    MUST(is("m.gguf", "ready"));
+    keep_alive = &none;
+    probe = true; /* says nothing of that */
+    echo(&d, "m.gguf", "x");
+    ENDS(d, RC_OK);
+    probe = false;
+    turn_ms(300);
     MUST(is("m.gguf", "ready"));
     keep_alive = NULL;
 }
