@@ -2,7 +2,7 @@
  *
  * Always true: what was charged for a part is settled exactly once; a refusal counts in
  * both metrics of refusals. Change freely: wording.
- * Tests: tests/supervisor/test_sup_api_admit.c
+ * Tests: tests/supervisor/test_sup_api_admit.c, test_sup_api_refunds.c (random sequences)
  */
 #include "sup_call_admit.h"
 

@@ -61,7 +61,8 @@ static bool read_parts(struct sup_gen *g, json_t *parts, size_t at, ProtobufCBin
         if (strcmp(type, "text") != 0) {
             sup_fail_set(f, SUP_E_INVALID_REQUEST, name,
                          "field '%s': content part of type \"%.40s\" is not supported by this "
-                         "model, expected \"text\"",
+                         "model, expected \"text\" (pictures and sounds, inline or by URL, are "
+                         "for embeddings)",
                          name, type);
             return false;
         }

@@ -199,6 +199,7 @@ static enum rc submit(struct sup_pass *r, Ipc__Frame *fr, uint64_t deadline_us, 
                                   .req_id = "readyz",
                                   .frame = fr,
                                   .deadline_us = deadline_us,
+                                  .probe = true,
                                   .on_frame = on_frame,
                                   .on_end = on_end,
                                   .user = r};
@@ -317,7 +318,11 @@ bool sup_pass_ready(struct sup_front *front, const struct sup_model_view *v, con
         return false;
     }
     if (start(r, v->info, &err) != RC_OK) {
-        count(r, "refused");
+        count(r, "refused"); /* and not again with each probe of whoever asks */
+        r->pid = v->pid;
+        r->good = false;
+        r->tried = true;
+        r->noted_ms = now_ms(front);
         snprintf(r->why, sizeof(r->why), "its first forward pass could not begin: %.180s", err.msg);
         *why = r->why;
     }

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "sup_addr.h"
+#include "sup_retry_after.h"
 
 #define CONNECT_MS 30000L
 #define SILENCE_S 30L
@@ -108,8 +109,7 @@ static void header(struct sup_req *r, const char *name, const char *value)
     } else if (strcasecmp(name, "content-type") == 0) {
         snprintf(r->type, sizeof(r->type), "%.*s", (int)strcspn(value, "; "), value);
     } else if (strcasecmp(name, "retry-after") == 0) {
-        if (digits(&s, &v) && !*s)
-            r->retry_after_s = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
+        (void)sup_retry_after(value, (int64_t)time(NULL), &r->retry_after_s);
     }
 }
 

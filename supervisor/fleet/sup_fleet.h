@@ -55,6 +55,7 @@ struct sup_task {
     /* ms the model stays loaded when idle, from this task on until a next one says otherwise;
      * NULL = keep_alive_s. Borrowed for the call */
     const uint64_t *keep_alive;
+    bool probe; /* not a client's: keep_alive of the last one holds, a full queue is full */
     /* Each answer frame (Delta, Done, Vectors, Tokens, Text, Echo); checked. The
      * frame is borrowed for the call. The last one (all but Delta) is followed by
      * on_end(NULL). */

@@ -710,8 +710,8 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     if (!s || (!s->listed && !s->w && !s->gone_ms && list_fresh(f)))
         return rc_fail_what(err, RC_NOT_FOUND, "model", "there is no such model");
     if (s->n_tasks >= f->conf->max_queue &&
-        !queue_make_room(f, s, task->tenant ? task->tenant : "default",
-                         task->weight ? task->weight : 1)) {
+        (task->probe || !queue_make_room(f, s, task->tenant ? task->tenant : "default",
+                                         task->weight ? task->weight : 1))) {
         rc_fail_what(err, RC_BUSY, "max_queue",
                      "model '%s' has %u requests in work or waiting, the limit (max_queue)", s->id,
                      s->n_tasks);
@@ -726,7 +726,8 @@ enum rc sup_fleet_submit(struct sup_fleet *f, const struct sup_task *task, struc
     }
     if (s->n_tasks == 0)
         sup_pace_begin(&s->pace, fleet_now_ms(f));
-    s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
+    if (!task->probe)
+        s->keep_ms = task->keep_alive ? *task->keep_alive : UINT64_MAX;
     t->counted = true;
     s->n_tasks++;
     f->n_tasks++;

@@ -23,6 +23,8 @@ static struct key bearer(char *value)
     static const char scheme[] = "Bearer";
     const size_t n = sizeof(scheme) - 1;
 
+    if (strcasecmp(value, scheme) == 0) /* of a client whose key is an empty text */
+        return (struct key){value + n, 0};
     if (strncasecmp(value, scheme, n) != 0 || value[n] != ' ')
         return (struct key){value, strlen(value)}; /* no scheme of ours: no key of ours */
     value += n;

@@ -306,7 +306,7 @@ static bool parse_length(const char *s, uint64_t *out)
     if (!*s)
         return false;
     for (; *s; s++) {
-        if (*s < '0' || *s > '9' || v > (INT64_MAX - 9) / 10)
+        if (*s < '0' || *s > '9' || v > (uint64_t)(INT64_MAX - (*s - '0')) / 10)
             return false;
         v = v * 10 + (unsigned)(*s - '0');
     }

@@ -2,6 +2,7 @@
  * Tests: tests/supervisor/test_sup_secrets.c */
 #include "sup_secrets.h"
 
+#include <netinet/in.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,11 +43,9 @@ _Static_assert(SUP_ORIGIN_MAX > sizeof("https://") + HOST_MAX + sizeof(":65535")
 
 static bool host_ok(const char *s, size_t n)
 {
-    if (n > HOST_MAX)
-        return false;
-    if (n >= 4 && s[0] == '[' && s[n - 1] == ']')
-        return strspn(s + 1, "0123456789abcdefABCDEF:.") == n - 2;
-    return n > 0 && s[0] != '.' && s[0] != '-' &&
+    if (n >= 4 && s[0] == '[' && s[n - 1] == ']') /* at most 45 characters between them */
+        return n <= INET6_ADDRSTRLEN + 1 && strspn(s + 1, "0123456789abcdefABCDEF:.") == n - 2;
+    return n > 0 && n <= HOST_MAX && s[0] != '.' && s[0] != '-' &&
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") >= n;
 }
 

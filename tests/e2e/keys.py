@@ -12,35 +12,13 @@ import tempfile
 import threading
 import time
 
+from inferd_keys import bearer, folder, hup, keys
 from inferd_test import (BIN, PRESET, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, children, equal, free_port, main,
                          wait_for)
 
 EMBED = "/ai/v1/embed"
 TEXT = {"model": TINY_BERT, "input": ["one text"]}
 SANITIZED = PRESET in ("asan", "tsan")  # memory is not searched there: see no_key_is_left_in_memory_or_logs
-
-
-def keys(folder, *args, ok=True, **env):
-    r = subprocess.run([os.path.join(BIN, "inferd"), "keys", *args, "--vault-dir", folder], capture_output=True, text=True,
-                       timeout=60, env={**os.environ, **env})
-    if ok:
-        equal(r.returncode, 0, f"keys {args}: {r.stderr}")
-    return r if not ok else r.stdout.strip()
-
-
-def folder():
-    return os.path.join(tempfile.mkdtemp(prefix="inferd-test-"), "vault")
-
-
-def bearer(key):
-    return {"Authorization": f"Bearer {key}"}
-
-
-def hup(s, n=1):
-    before = sum(e.get("event") in ("vault_reloaded", "vault_reload_failed") for e in s.log())
-    s.proc.send_signal(signal.SIGHUP)
-    wait_for(lambda: sum(e.get("event") in ("vault_reloaded", "vault_reload_failed") for e in s.log()) >= before + n, "the reload")
-    time.sleep(0.05)  # the front hears of it right after
 
 
 @case

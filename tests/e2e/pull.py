@@ -13,6 +13,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from email.utils import formatdate
 
 from inferd_hub import Fault, Hub
 from inferd_test import BIN, GOLDEN, SLOW, case, check, equal, main
@@ -256,11 +257,13 @@ def what_breaks_is_tried_again():
     with place() as (hub, models):
         hub.repo("a/b", {"m-Q8_0.gguf": BIG, "config.json": b"{}"})
         hub.faults += [Fault("hub", "/api/", status=503), Fault("hub", "/api/", status=429, headers={"Retry-After": "1"}),
+                       Fault("hub", "/api/", status=503, headers={"Retry-After": formatdate(time.time() + 3, usegmt=True)}),
+                       Fault("hub", "/api/", status=503, headers={"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}),
                        Fault("cdn", "m-Q8_0", cut=300000), Fault("cdn", "m-Q8_0", cut=5 << 20),
                        Fault("cdn", "m-Q8_0", status=500), Fault("cdn", "config.json", cut=0)]
         begin = time.monotonic()
         good(pull(hub, models, "a/b"))
-        check(time.monotonic() - begin >= 1, "Retry-After is waited for")
+        check(time.monotonic() - begin >= 2, "Retry-After is waited for")
         equal(tree(os.path.join(models, "a/b"))["m-Q8_0.gguf"], BIG, "bytes")
         check(all(f.times == 0 for f in hub.faults), "every fault was met")
 
@@ -269,6 +272,8 @@ def what_breaks_is_tried_again():
 def what_stays_broken_is_told():
     rows = ((Fault("hub", "/api/", status=503, times=99), ("503", "the hub is not well")),
             (Fault("hub", "/api/", status=429, times=99, headers={"Retry-After": "4000"}), ("429", "4000 s")),
+            (Fault("hub", "/api/", status=503, times=99, headers={"Retry-After": formatdate(time.time() + 3600, usegmt=True)}),
+             ("503", "which is not waited for")),
             (Fault("cdn", "Q4_K_M", status=503, times=99), ("model-Q4_K_M.gguf", "503", "after 2 attempts")),
             (Fault("cdn", "Q4_K_M", status=404, times=99), ("model-Q4_K_M.gguf", "404")),
             (Fault("cdn", "Q4_K_M", cut=100, times=99), ("model-Q4_K_M.gguf", "after 2 attempts")),

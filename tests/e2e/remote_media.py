@@ -12,7 +12,7 @@ import threading
 import time
 
 from inferd_hub import Fault, Hub
-from inferd_test import GOLDEN, SLOW, Server, case, check, children, copy_model, equal, main, wait_for
+from inferd_test import GOLDEN, SLOW, TINY_GEMMA, Server, case, check, children, copy_model, equal, main, wait_for
 
 MODEL = "embeddinggemma2"
 hub = server = None
@@ -33,7 +33,7 @@ def serve():
         hub = Hub().__enter__()
         for name in PICTURES + [SOUND]:
             hub.files[name] = blob(name)
-        server = Server(fill=lambda d: copy_model(MODEL, d), media_hosts=["127.0.0.1", "localhost", "*.invalid"],
+        server = Server(fill=lambda d: [copy_model(m, d) for m in (MODEL, TINY_GEMMA)], media_hosts=["127.0.0.1", "localhost", "*.invalid"],
                         media_private_hosts="127.0.0.1", media_fetch_bytes=200000, media_fetch_timeout_ms=3000).__enter__()
     return server
 
@@ -231,6 +231,41 @@ def nothing_is_fetched_before_the_model_is_known():
     s = fresh()
     r = s.post("/ai/v1/embed", {"model": "nope", "input": [image(url(PICTURES[0]))]})
     equal((r.status, hub.paths("hub")), (404, []), r.body[:200])
+
+
+def talked(s, path, part, **more):
+    key = "input" if path.endswith("responses") else "messages"
+    text = {"type": "input_text" if key == "input" else "text", "text": "What is this?"}
+    r = s.post(path, {"model": TINY_GEMMA, key: [{"role": "user", "content": [text, part]}], **more})
+    return r.status, r.body
+
+
+@case
+def chat_refuses_a_remote_picture_as_it_refuses_an_inline_one():
+    """No model here sees in chat: a URL is refused before anyone is asked for it, in the words that a data: URL meets."""
+    fresh()
+    data = inline(PICTURES[0])["content"][0]["image_url"]["url"]
+    places = [url(PICTURES[0]), url("absent.png"), "https://example.com/x.png", "http://10.0.0.1/x.png", "file:///etc/passwd", "s3://a/b", data]
+    shapes = [("/v1/chat/completions", lambda u: {"type": "image_url", "image_url": {"url": u}}),
+              ("/v1/chat/completions", lambda u: {"type": "image_url", "image_url": u}),
+              ("/ai/v1/chat/completions", lambda u: {"type": "media", "url": u}),
+              ("/ai/v1/generate", lambda u: {"type": "image_url", "image_url": {"url": u, "detail": "low"}}),
+              ("/v1/responses", lambda u: {"type": "input_image", "image_url": u}),
+              ("/ai/v1/responses", lambda u: {"type": "input_image", "image_url": {"url": u}})]
+    with Server(fill=lambda d: copy_model(TINY_GEMMA, d)) as off:
+        for s in (serve(), off):
+            for path, part in shapes:
+                for more in ({}, {"stream": True}):
+                    got = {talked(s, path, part(u), **more) for u in places}
+                    equal(len(got), 1, f"{path}: answers differ: {got}")
+                    status, body = got.pop()
+                    equal(status, 400, f"{path}: {body}")
+                    names = "input_text" if path.endswith("responses") else f'\\"{part("")["type"]}\\"'  # what is taken, or what is not
+                    check(b"INVALID_REQUEST" in body and names.encode() in body, f"{path}: {body}")
+            ok = s.post("/v1/chat/completions", {"model": TINY_GEMMA, "max_tokens": 1, "messages": [{"role": "user", "content": url(PICTURES[0])}]})
+            equal(ok.status, 200, "a URL in a text is text")
+    equal(hub.paths("hub") + hub.paths("cdn"), [], "nobody was asked")
+    equal(serve().metric("inferd_request_held_bytes"), 0, "held")
 
 
 @case

@@ -79,6 +79,7 @@ static const char *tenant; /* of what is submitted next */
 static uint32_t weight;
 static const uint64_t *keep_alive; /* of the next requests */
 static bool whole;                 /* the next answers are no streams */
+static bool probe;                 /* they are the server's own */
 
 static inline void submit(struct ask *a, const char *model, Ipc__Frame *f, uint64_t deadline_us)
 {
@@ -89,6 +90,7 @@ static inline void submit(struct ask *a, const char *model, Ipc__Frame *f, uint6
                          .frame = f,
                          .deadline_us = deadline_us,
                          .keep_alive = keep_alive,
+                         .probe = probe,
                          .on_frame = on_frame,
                          .on_end = on_end,
                          .user = a};

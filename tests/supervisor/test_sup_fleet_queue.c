@@ -169,6 +169,10 @@ static void a_full_queue_makes_room_for_who_has_less(void)
     echo(&a[4], "slow.gguf", "x");
     MUST(a[3].submitted == RC_OK && a[4].submitted == RC_BUSY && strstr(a[4].msg, "max_queue"));
     tenant = "b";
+    probe = true; /* pushes nobody out */
+    echo(&b[0], "slow.gguf", "x");
+    MUST(b[0].submitted == RC_BUSY && !a[3].ended);
+    probe = false;
     echo(&b[0], "slow.gguf", "x");
     echo(&b[1], "slow.gguf", "x");
     echo(&b[2], "slow.gguf", "x"); /* beyond its half */
@@ -180,7 +184,7 @@ static void a_full_queue_makes_room_for_who_has_less(void)
     ENDS(a[1], RC_OK);
     ENDS(b[0], RC_OK);
     ENDS(b[1], RC_OK);
-    MUST(metric(SUP_M_TASKS, "slow.gguf", "refused") == 4);
+    MUST(metric(SUP_M_TASKS, "slow.gguf", "refused") == 5);
 }
 
 /* Nothing of it reaches the worker: the file it would make there is not made. */

@@ -182,7 +182,7 @@ static void the_longest_idle_makes_room(void)
 static void a_request_says_how_long_its_model_stays(void)
 {
     static const uint64_t none = 0, minute = 60000;
-    struct ask a = {0}, b = {0}, c = {0};
+    struct ask a = {0}, b = {0}, c = {0}, d = {0};
 
     keep_alive = &none; /* keep_alive_s is 0: for ever */
     echo(&a, "m.gguf", "x");
@@ -195,6 +195,13 @@ static void a_request_says_how_long_its_model_stays(void)
     ENDS(b, RC_OK);
     ENDS(c, RC_OK);
     turn_ms(1300);
+    MUST(is("m.gguf", "ready"));
+    keep_alive = &none;
+    probe = true; /* says nothing of that */
+    echo(&d, "m.gguf", "x");
+    ENDS(d, RC_OK);
+    probe = false;
+    turn_ms(300);
     MUST(is("m.gguf", "ready"));
     keep_alive = NULL;
 }

@@ -134,7 +134,9 @@ static void where_the_key_stands(void **state)
         {"authorization: bearer   inf_a_b\r\n", "inf_a_b"},
         {"X-API-Key: inf_a_b\r\n", "inf_a_b"},
         {"X-API-Key: one\r\nAuthorization: Bearer two\r\n", "one"},
-        {"Authorization: Bearer \r\nX-API-Key: two\r\n", "Bearer"}, /* its space is trimmed */
+        {"Authorization: Bearer \r\nX-API-Key: two\r\n", "two"}, /* the key of the first is empty */
+        {"Authorization: BEARER\r\n", ""},
+        {"Authorization: Bearerx\r\n", "Bearerx"},
         {"Authorization: Basic dTpw\r\n", "Basic dTpw"},
         {"Authorization: Bearer\tx\r\n", "Bearer\tx"},
         {"Authorization:\r\n", ""},

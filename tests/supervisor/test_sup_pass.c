@@ -181,8 +181,17 @@ static void test_a_refused_pass(void **state)
     assert_int_equal(ask("gemma"), 503);
     assert_has("its first forward pass could not begin: refused by the fake");
     T.fleet.refuse = RC_OK;
-    assert_int_equal(ask("gemma"), 503);
+    for (unsigned i = 0; i < 1000; i++) /* a flood of probes is no flood of attempts */
+        assert_int_equal(ask("gemma"), 503);
+    assert_has("could not begin");
+    assert_int_equal(T.fleet.n_tickets, 0);
+    assert_true(
+        sup_series_value(sup_series(T.front.metrics, SUP_M_PROBE_PASSES, "gemma", "refused")) == 1);
+    wait_ms(SUP_PASS_RETRY_MS);
+    for (unsigned i = 0; i < 1000; i++)
+        assert_int_equal(ask("gemma"), 503);
     assert_int_equal(T.fleet.n_tickets, 1);
+    assert_true(fake_ticket(0)->task.probe);
     T.front.draining = true;
     assert_int_equal(ask("gemma"), 503);
     assert_has("shutting down");
