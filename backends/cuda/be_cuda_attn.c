@@ -266,6 +266,7 @@ static enum rc packed_fn(struct be_cuda_ctx *c, enum be_kop op, uint32_t head_di
 {
     struct be_kplan_req r = {.op = op,
                              .act = type == KX_F16 ? BE_KACT_F16 : BE_KACT_F32,
+                             .numerics = c->tf32 && type == KX_F32 ? BE_KNUM_TF32 : BE_KNUM_EXACT,
                              .head_dim = head_dim,
                              .open = true}; /* any number of heads */
     struct be_cuda_packed *p = NULL;

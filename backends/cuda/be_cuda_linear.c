@@ -176,12 +176,28 @@ static enum rc quantize(struct be_cuda_ctx *c, const struct be_tensor *x, unsign
 
 /* ------------------------------------------------------------------- products */
 
-static struct be_cuda_fn *planned(const struct be_linear_args *a, const struct be_weight *w)
+/* Has a product of all parts fewer tiles than the device has multiprocessors? */
+static bool leaves_idle(const struct be_cuda_ctx *c, const struct be_linear_args *a,
+                        const struct be_ksched *s)
+{
+    uint64_t tiles = 0;
+
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        tiles += (a->part[i].w->n_rows + s->cols_tile - 1) / s->cols_tile;
+    return tiles * ((a->n + s->rows_tile - 1) / s->rows_tile) < c->n_sm;
+}
+
+static struct be_cuda_fn *planned(const struct be_cuda_ctx *c, const struct be_linear_args *a,
+                                  const struct be_weight *w)
 {
     enum be_kclass cls = be_kplan_class(a->n);
     bool glu = a->epi == BE_EPI_GEGLU;
     struct be_cuda_fn *fast = w->lin[a->x->type == KX_F16 ? BE_KNUM_FAST : BE_KNUM_TF32][cls][glu];
 
+    /* tf32, a few hundred rows: many small tiles are done before few large ones. The same bits. */
+    if (fast && fast->e->desc.numerics == BE_KNUM_TF32 && cls == BE_KCLASS_BIG &&
+        leaves_idle(c, a, &fast->e->sched))
+        return w->lin[BE_KNUM_TF32][BE_KCLASS_MM][glu];
     return fast ? fast : w->lin[BE_KNUM_EXACT][cls][glu];
 }
 
@@ -191,7 +207,7 @@ static enum rc choose(struct be_cuda_ctx *c, const struct be_linear_args *a, uin
 {
     struct be_weight *w = (struct be_weight *)a->part[part].w; /* remembers its winners */
     bool glu = a->epi == BE_EPI_GEGLU;
-    struct be_cuda_fn *f = planned(a, w), *jit = NULL;
+    struct be_cuda_fn *f = planned(c, a, w), *jit = NULL;
     enum rc rc;
 
     if (c->jit && f->e->desc.numerics == BE_KNUM_EXACT && (glu || n_parts == 1)) {
@@ -351,11 +367,11 @@ static bool joins(const struct be_cuda_ctx *c, const struct be_linear_args *a, u
                   uint32_t j)
 {
     const struct be_weight *wi = a->part[i].w, *wj = a->part[j].w;
-    const struct be_cuda_fn *f = planned(a, wi);
+    const struct be_cuda_fn *f = planned(c, a, wi);
 
     if (i == j || a->epi == BE_EPI_GEGLU)
         return wi->stored == wj->stored;
-    return wi->stored == wj->stored && f == planned(a, wj) && f->route == BE_KROUTE_BUCKET &&
+    return wi->stored == wj->stored && f == planned(c, a, wj) && f->route == BE_KROUTE_BUCKET &&
            out_type(c, a->part[i].out, a->epi) == out_type(c, a->part[j].out, a->epi);
 }
 

@@ -32,6 +32,9 @@ static const struct {
       "weight by one rounding to f16 (2^-11)"}},
     {BE_KOP_ATTN_PACKED, BE_KNUM_FAST, {1e-6, 2e-3, "as for paged attention"}},
     {BE_KOP_ATTN_REL, BE_KNUM_FAST, {1e-6, 2e-3, "as for paged attention"}},
+    {BE_KOP_ATTN_REL,
+     BE_KNUM_TF32,
+     {1e-6, 2e-3, "as for paged attention: a weight may move by one rounding to tf32 (2^-11)"}},
 };
 
 struct be_kconf_tol be_kconf_tol_get(const struct be_kdesc *d)

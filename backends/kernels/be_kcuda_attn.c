@@ -45,7 +45,7 @@ static void add_mma(struct be_ktext *out, const struct be_kattn_geo *g)
 
 enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *err)
 {
-    bool simt = false, mma = false, merge = false, rel = false;
+    bool simt = false, mma = false, merge = false, rel = false, wg = false, tf32 = false;
     enum rc rc;
 
     for (uint32_t i = 0; i < be_kfam_attn.count(); i++) {
@@ -57,7 +57,11 @@ enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *
         be_kattn_geo_get(&e->desc, &e->sched, &g);
         merge = merge || g.merge;
         rel = rel || g.rel;
-        if (g.mma && !mma)
+        wg = wg || g.wg;
+        tf32 = tf32 || g.tf32;
+        if (g.wg)
+            be_ktext_add(out, "#define KX_WR %uu\n", g.m_rows);
+        else if (g.mma && !mma)
             add_mma(out, &g);
         else if (!g.mma && !g.merge && !simt)
             add_simt(out, &g);
@@ -72,13 +76,17 @@ enum rc be_kattn_cuda_lib(const char *lib, struct be_ktext *out, struct rc_err *
         return add_file(out, "kx_attn_merge.cu", err);
     if ((rc = add_file(out, "kx_attn_view.cu", err)) != RC_OK)
         return rc;
+    if (wg)
+        return add_file(out, "kx_attn_wg.cu", err);
     if (simt && (rc = add_file(out, "kx_attn_simt.cu", err)) != RC_OK)
         return rc;
     if (rel && (rc = add_file(out, "kx_attn_rel.cu", err)) != RC_OK)
         return rc;
     if (mma && (rc = add_file(out, "kx_attn_mma.cu", err)) != RC_OK)
         return rc;
-    return mma && rel ? add_file(out, "kx_attn_rel_mma.cu", err) : RC_OK;
+    if (!mma || !rel)
+        return RC_OK;
+    return add_file(out, tf32 ? "kx_attn_rel_tf32.cu" : "kx_attn_rel_mma.cu", err);
 }
 
 /* ------------------------------------------------------------------- kernels */
@@ -110,12 +118,16 @@ static void line(struct words *w, const char *fmt, ...)
 /* Tiles and sequences are read before kx_wait: no kernel writes them. */
 static void open_block(struct words *w)
 {
-    const char *rows = w->g.mma ? w->g.split ? "16u" : "KX_MROWS" : "KX_SM";
+    const char *rows = w->g.wg ? "KX_WR" : !w->g.mma ? "KX_SM" : w->g.split ? "16u" : "KX_MROWS";
 
     if (w->g.packed) {
         char es[64];
 
-        snprintf(es, sizeof(es), w->g.mma ? "2u" : "%s.x_t == KX_F16 ? 2u : 4u", w->pk);
+        snprintf(es, sizeof(es),
+                 w->g.tf32  ? "4u"
+                 : w->g.mma ? "2u"
+                            : "%s.x_t == KX_F16 ? 2u : 4u",
+                 w->pk);
         line(w, "if (!kx_av_open_packed(&v, &%s, kx_bx(), kx_by(), %s, %s))", w->pk, rows, es);
         line(w, "    return;");
         line(w, "kx_wait();");
@@ -257,6 +269,88 @@ static enum rc node_mma(struct words *w, const struct be_knode *n, struct rc_err
     }
 }
 
+static enum rc node_tf32(struct words *w, const struct be_knode *n, struct rc_err *err)
+{
+    switch (n->kind) {
+    case BE_KN_LOAD_ACT:
+        line(w, "kx_am_open(&v, &s);");
+        line(w, "kx_tr_open(&v, &r, &f, sm);");
+        line(w, "kx_am_fresh(&s);");
+        return RC_OK;
+    case BE_KN_LOOP:
+        tile_loop(w, "KX_KT");
+        w->depth++;
+        return RC_OK;
+    case BE_KN_BARRIER: /* kx_tr_stage has it */
+        return RC_OK;
+    case BE_KN_STAGE_KV:
+        line(w, "kx_tr_stage(&v, &s, &r, &f, t);");
+        return RC_OK;
+    case BE_KN_QK:
+        line(w, "kx_tr_qk(&s, &f);");
+        return RC_OK;
+    case BE_KN_REL:
+        line(w, "kx_tr_rel(&v, &s, &r, &f, t);");
+        return RC_OK;
+    case BE_KN_MASK:
+        line(w, "kx_am_mask(&s, KX_AT_SCALE(v.scale));");
+        return RC_OK;
+    case BE_KN_ONLINE_SOFTMAX:
+        line(w, "kx_am_softmax(&s);");
+        return RC_OK;
+    case BE_KN_PV:
+        line(w, "kx_tr_pv(&s);");
+        return RC_OK;
+    case BE_KN_REDUCE:
+        line(w, "kx_am_sum(&s);");
+        return RC_OK;
+    case BE_KN_STORE:
+        line(w, "kx_am_store(&v, &s);");
+        return RC_OK;
+    default:
+        return rc_fail(err, RC_INTERNAL, "node %s has no CUDA text", be_knode_name(n->kind));
+    }
+}
+
+/* The first tile, before which no products run on, stands in front of the loop. */
+static void wg_tile(struct words *w, int first)
+{
+    line(w, "kx_aw_stage(&v, &s);");
+    line(w, "kx_aw_qk(&s, %d);", first);
+    line(w, "kx_aw_mask(&v, &s);");
+    line(w, "kx_aw_softmax(&s);");
+    line(w, "kx_aw_keep(&s, %d);", first);
+}
+
+static enum rc node_wg(struct words *w, const struct be_knode *n, struct rc_err *err)
+{
+    switch (n->kind) {
+    case BE_KN_LOAD_ACT:
+        line(w, "kx_aw_open(&v, &s, sm);");
+        return RC_OK;
+    case BE_KN_LOOP:
+        wg_tile(w, 1);
+        line(w, "for (t = v.klo / KX_WT + 1u; t * KX_WT < v.khi; t++) {");
+        w->depth++;
+        return RC_OK;
+    case BE_KN_BARRIER: /* kx_aw_stage has it */
+    case BE_KN_REDUCE:  /* kx_aw_store */
+    case BE_KN_QK:      /* wg_tile has what follows a stage */
+    case BE_KN_MASK:
+    case BE_KN_ONLINE_SOFTMAX:
+    case BE_KN_PV:
+        return RC_OK;
+    case BE_KN_STAGE_KV:
+        wg_tile(w, 0);
+        return RC_OK;
+    case BE_KN_STORE:
+        line(w, "kx_aw_store(&v, &s);");
+        return RC_OK;
+    default:
+        return rc_fail(err, RC_INTERNAL, "node %s has no CUDA text", be_knode_name(n->kind));
+    }
+}
+
 static enum rc node_simt(struct words *w, const struct be_knode *n, struct rc_err *err)
 {
     switch (n->kind) {
@@ -350,6 +444,8 @@ static enum rc body(struct words *w, struct rc_err *err)
         close_loops(w, open, &n_open, n->depth);
         depth = w->depth;
         rc = w->g.merge               ? node_merge(w, n, err)
+             : w->g.wg                ? node_wg(w, n, err)
+             : w->g.tf32              ? node_tf32(w, n, err)
              : w->g.mma && w->g.split ? node_mma_split(w, n, err)
              : w->g.mma               ? node_mma(w, n, err)
                                       : node_simt(w, n, err);
@@ -416,7 +512,13 @@ enum rc be_kattn_cuda(const struct be_kir *k, struct be_ktext *out, struct rc_er
         line(&w, "struct kx_av v;");
         if (w.g.rel)
             line(&w, "struct kx_ar r;");
-        line(&w, "struct %s s;", !w.g.mma ? "kx_sm" : w.g.split ? "kx_as" : "kx_am");
+        if (w.g.tf32)
+            line(&w, "struct kx_tr f;");
+        line(&w, "struct %s s;",
+             w.g.wg      ? "kx_aw"
+             : !w.g.mma  ? "kx_sm"
+             : w.g.split ? "kx_as"
+                         : "kx_am");
         line(&w, "kx_u %s;", w.g.mma && w.g.split ? "i" : w.g.packed || w.g.split ? "t" : "sp, t");
         if (!w.g.split)
             be_ktext_add(out, "\n");

@@ -2,11 +2,11 @@
  * launched, and their IR.
  *
  * Paged causal attention in one pass (prefill) and in splits (decode, verification), the
- * merge of splits, attention inside packed sequences and the same with relative positions. head_dim 64, 128, 256 and 512
- * are compiled in: over f16 and int8 keys with tensor cores (sm_80 and later), over f32
- * keys exactly. Kernels "any" take each other head_dim, and devices without cp.async,
- * in plain arithmetic. One pass and splits of the same library give the same bits; kernels
- * of different libraries need not.
+ * merge of splits, attention inside packed sequences and the same with relative positions. head_dim
+ * 64, 128, 256 and 512 are compiled in: over f16 and int8 keys with tensor cores (sm_80 and later),
+ * over f32 keys exactly. Kernels "any" take each other head_dim, and devices without cp.async, in
+ * plain arithmetic. One pass and splits of the same library give the same bits; kernels of
+ * different libraries need not.
  *
  * Always true: a tile's keys and the order of sums depend on head_dim and the type of keys
  * only. Tests: tests/backends/test_be_kattn*.c
@@ -40,12 +40,21 @@
 #define SIMT_BYTES(d, rows) \
     (4 * ((rows) * (((d) + 63) / 64 * 64 + 4) + 32 * 68 + (rows)*36 + 3 * (rows)))
 
+/* wgmma, 64 columns: two warpgroups of 64 rows; four stages of 64 keys and values, and what aligns
+ * them. */
+#define WG_ROWS 128
+#define WG_THREADS 256
+#define WG_BYTES (4 * 2 * HALVES(64, 64) + 1024)
+
 /* Relative positions: 16 rows a warp; behind the rest vectors by distance, on tensor cores of two
  * tiles and what they give, else a chunk of 64 columns of each. */
 #define REL_MMA_ROWS 64
 #define REL_MMA_BYTES(d) (HALVES(64, d) + 4 * HALVES(64, d) + 4 * HALVES(64, d) + 64 * 84 * 4)
 #define REL_SIMT_BYTES(d, rows) (SIMT_BYTES(d, rows) + 2 * 4 * 68 * ((rows) + 31))
 #define REL_ANY_DIM 128
+/* tf32, 64 columns: two stages of 32 keys and values, three blocks of 32 vectors of both kinds, and
+ * what they give. */
+#define REL_TF32_BYTES (10 * 32 * 64 * 4 + 64 * 52 * 4)
 
 void be_kattn_geo_get(const struct be_kdesc *d, const struct be_ksched *s, struct be_kattn_geo *out)
 {
@@ -55,7 +64,9 @@ void be_kattn_geo_get(const struct be_kdesc *d, const struct be_ksched *s, struc
                                  .rel = d->op == BE_KOP_ATTN_REL,
                                  .merge = d->op == BE_KOP_ATTN_MERGE,
                                  .split = d->phase == BE_KPHASE_SPLIT,
-                                 .mma = hd && d->numerics == BE_KNUM_FAST,
+                                 .mma = hd && d->numerics != BE_KNUM_EXACT,
+                                 .tf32 = d->numerics == BE_KNUM_TF32,
+                                 .wg = s->threads == WG_THREADS,
                                  .hd = hd,
                                  .m_rows = s->cols_tile,
                                  .key_tile = s->key_tile,
@@ -108,17 +119,17 @@ static void grid_packed(const struct be_kentry *e, const void *args, struct be_k
     const struct kx_attn_packed *a = args;
 
     *out =
-        (struct be_kgrid){a->n_tiles, a->n_heads, 1, BE_KATTN_THREADS, shared_of(e, a->head_dim)};
+        (struct be_kgrid){a->n_tiles, a->n_heads, 1, e->sched.threads, shared_of(e, a->head_dim)};
 }
 
 static void grid_rel(const struct be_kentry *e, const void *args, struct be_kgrid *out)
 {
     const struct kx_attn_packed *a = &((const struct kx_attn_rel *)args)->p;
 
-    *out = (struct be_kgrid){a->n_tiles, a->n_heads, 1, BE_KATTN_THREADS,
-                             e->desc.head_dim.fixed
-                                 ? e->sched.shared_bytes
-                                 : REL_SIMT_BYTES(a->head_dim, e->sched.cols_tile)};
+    *out =
+        (struct be_kgrid){a->n_tiles, a->n_heads, 1, BE_KATTN_THREADS,
+                          e->desc.head_dim.fixed ? e->sched.shared_bytes
+                                                 : REL_SIMT_BYTES(a->head_dim, e->sched.cols_tile)};
 }
 
 /* ------------------------------------------------------------------- catalog */
@@ -131,11 +142,12 @@ static void grid_rel(const struct be_kentry *e, const void *args, struct be_kgri
 #define FIXED(d) ((struct be_kdim){d, d, 1, 1})
 #define ANY(step) ((struct be_kdim){step, BE_KATTN_MAX_DIM, step, 0})
 
-#define SCHED(rows, pairs, keys, stages_, bytes)                                              \
-    {                                                                                         \
-        .threads = BE_KATTN_THREADS, .rows_tile = rows, .cols_tile = pairs, .key_tile = keys, \
-        .stages = stages_, .slices = KX_SLICES, .shared_bytes = bytes                         \
+#define SCHED_OF(threads_, rows, pairs, keys, stages_, bytes)                         \
+    {                                                                                 \
+        .threads = threads_, .rows_tile = rows, .cols_tile = pairs, .key_tile = keys, \
+        .stages = stages_, .slices = KX_SLICES, .shared_bytes = bytes                 \
     }
+#define SCHED(...) SCHED_OF(BE_KATTN_THREADS, __VA_ARGS__)
 #define S_PASS(d, q8) SCHED(PASS_ROWS(d), PASS_ROWS(d), KT(d), 2, PASS_BYTES(d, q8))
 #define S_SPLIT(d, q8) SCHED(16, 16, KT(d), NS(d), SPLIT_BYTES(d, q8))
 #define S_SIMT(d, rows) SCHED(rows, SIMT_ROWS(d), 32, 1, SIMT_BYTES(d, SIMT_ROWS(d)))
@@ -164,27 +176,27 @@ static void grid_rel(const struct be_kentry *e, const void *args, struct be_kgri
     PAGED(lib_, dim_, ty_, TY_, "pass", BE_KPHASE_ONE_PASS, num_, arch_, grid_pass, __VA_ARGS__)
 #define SPLIT(lib_, dim_, ty_, TY_, num_, arch_, ...) \
     PAGED(lib_, dim_, ty_, TY_, "split", BE_KPHASE_SPLIT, num_, arch_, grid_split, __VA_ARGS__)
-#define ROWS(kind_, op_, args_, grid_, mask_, lib_, dim_, ty_, act_, num_, arch_, ...) \
-    {                                                                                  \
-        .name = "kx_attn_" kind_ "_" lib_ "_" ty_, .lib = "attn_" kind_ "_" lib_,      \
-        .args_bytes = sizeof(args_), .min_arch = arch_, .production = true,            \
-        .grid = grid_, .sched = __VA_ARGS__, .desc = {                                 \
-            .op = op_,                                                                 \
-            .act = act_,                                                               \
-            .out = act_,                                                               \
-            .mask = mask_,                                                             \
-            .numerics = num_,                                                          \
-            .phase = BE_KPHASE_ONE_PASS,                                               \
-            .rows = COUNT,                                                             \
-            .head_dim = dim_,                                                          \
-            .q_heads = COUNT,                                                          \
-            .kv_heads = COUNT,                                                         \
-            .seq = COUNT                                                               \
-        }                                                                              \
+#define ROWS(kind_, op_, args_, grid_, mask_, lib_, dim_, ty_, act_, num_, arch_, ...)     \
+    {                                                                                      \
+        .name = "kx_attn_" kind_ "_" lib_ "_" ty_, .lib = "attn_" kind_ "_" lib_,          \
+        .args_bytes = sizeof(args_), .min_arch = arch_, .production = true, .grid = grid_, \
+        .sched = __VA_ARGS__, .desc = {                                                    \
+            .op = op_,                                                                     \
+            .act = act_,                                                                   \
+            .out = act_,                                                                   \
+            .mask = mask_,                                                                 \
+            .numerics = num_,                                                              \
+            .phase = BE_KPHASE_ONE_PASS,                                                   \
+            .rows = COUNT,                                                                 \
+            .head_dim = dim_,                                                              \
+            .q_heads = COUNT,                                                              \
+            .kv_heads = COUNT,                                                             \
+            .seq = COUNT                                                                   \
+        }                                                                                  \
     }
-#define PACKED(...)                                                              \
-    ROWS("packed", BE_KOP_ATTN_PACKED, struct kx_attn_packed, grid_packed,       \
-         BE_KMASK_BIDI_WINDOW, __VA_ARGS__)
+#define PACKED(...)                                                                              \
+    ROWS("packed", BE_KOP_ATTN_PACKED, struct kx_attn_packed, grid_packed, BE_KMASK_BIDI_WINDOW, \
+         __VA_ARGS__)
 #define REL(...) \
     ROWS("rel", BE_KOP_ATTN_REL, struct kx_attn_rel, grid_rel, BE_KMASK_BIDI, __VA_ARGS__)
 #define DIM(lib_, d)                                                                            \
@@ -209,10 +221,14 @@ static const struct be_kentry table[] = {
     ANY_DIM(2, "f16", BE_F16, BE_KNUM_FAST),
     ANY_DIM(32, "q8_0", BE_Q8_0, BE_KNUM_FAST),
     PACKED("any", ANY(2), "f32", BE_KACT_ANY, BE_KNUM_EXACT, 75, S_SIMT(BE_KATTN_MAX_DIM, 16)),
+    PACKED("d64_wg", FIXED(64), "f16", BE_KACT_F16, BE_KNUM_FAST, 90,
+           SCHED_OF(WG_THREADS, WG_ROWS, WG_ROWS, 64, 4, WG_BYTES)),
     REL("d64", FIXED(64), "f32", BE_KACT_F32, BE_KNUM_EXACT, 80,
         SCHED(64, 64, 32, 1, REL_SIMT_BYTES(64, 64))),
     REL("d64", FIXED(64), "f16", BE_KACT_F16, BE_KNUM_FAST, 80,
         SCHED(REL_MMA_ROWS, REL_MMA_ROWS, KT(64), 2, REL_MMA_BYTES(64))),
+    REL("d64_tf32", FIXED(64), "f32", BE_KACT_F32, BE_KNUM_TF32, 80,
+        SCHED(64, 64, 32, 2, REL_TF32_BYTES)),
     REL("any", ((struct be_kdim){2, REL_ANY_DIM, 2, 0}), "f32", BE_KACT_ANY, BE_KNUM_EXACT, 75,
         SCHED(16, 16, 32, 1, REL_SIMT_BYTES(REL_ANY_DIM, 16))),
     {.name = "kx_attn_merge",

@@ -15,6 +15,8 @@ enum { BE_KATTN_THREADS = 128, BE_KATTN_MAX_DIM = 512 };
  */
 struct be_kattn_geo {
     bool packed, split, merge, mma;
+    bool wg;           /* packed, by wgmma: two warpgroups */
+    bool tf32;         /* products of floats rounded to tf32 */
     bool rel;          /* packed, with relative positions */
     uint32_t hd;       /* 0 = at run time */
     uint32_t m_rows;   /* (row, head) pairs of a block */

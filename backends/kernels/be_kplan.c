@@ -180,14 +180,18 @@ static void linear_name(const struct be_kplan_req *r, const char *word, char out
     snprintf(out, 64, "kx_linear_%s_%s%s", fmt, word, r->epi == BE_EPI_GEGLU ? "_geglu" : "");
 }
 
-/* Of every operation but LINEAR. */
-static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
+/* Of every operation but LINEAR. dim: how attention's name says for which head_dim it is made. */
+enum dim { DIM_ONE, DIM_WG, DIM_TF32, DIM_ANY };
+static void name_of(const struct be_kplan_req *r, enum dim of, char out[64])
 {
     char fmt[16], kv[16], dim[16];
 
     fmt_word(r->wfmt, fmt);
     fmt_word(r->kv_dtype, kv);
-    snprintf(dim, sizeof(dim), any_dim ? "any" : "d%u", r->head_dim);
+    snprintf(dim, sizeof(dim), of == DIM_ANY ? "any" : "d%u%s", r->head_dim,
+             of == DIM_WG     ? "_wg"
+             : of == DIM_TF32 ? "_tf32"
+                              : "");
     switch (r->op) {
     case BE_KOP_REPACK:
         snprintf(out, 64, "kx_repack_%s", fmt);
@@ -202,7 +206,7 @@ static void name_of(const struct be_kplan_req *r, bool any_dim, char out[64])
     case BE_KOP_ATTN_REL:
         /* the one for any head_dim reads rows of both types */
         snprintf(out, 64, "kx_attn_%s_%s_%s", r->op == BE_KOP_ATTN_REL ? "rel" : "packed", dim,
-                 r->act == BE_KACT_F16 && !any_dim ? "f16" : "f32");
+                 r->act == BE_KACT_F16 && of != DIM_ANY ? "f16" : "f32");
         break;
     default:
         snprintf(out, 64, "%s%s", ops[r->op].name,
@@ -410,11 +414,17 @@ static enum be_kplan_why try_all(const struct be_kfamily *const *families,
 
     if (r->op == BE_KOP_LINEAR)
         return try_linear(families, r, eff, out);
-    name_of(r, false, out->name);
+    /* what only this device has, or what was permitted, comes first */
+    if (r->op == BE_KOP_ATTN_PACKED || (r->op == BE_KOP_ATTN_REL && r->numerics == BE_KNUM_TF32)) {
+        name_of(r, r->op == BE_KOP_ATTN_REL ? DIM_TF32 : DIM_WG, out->name);
+        if (try_name(families, r, false, out) == BE_KPLAN_OK)
+            return BE_KPLAN_OK;
+    }
+    name_of(r, DIM_ONE, out->name);
     why = try_name(families, r, false, out);
     if (why == BE_KPLAN_OK || (r->op != BE_KOP_ATTN && !is_packed(r->op)))
         return why;
-    name_of(r, true, out->name);
+    name_of(r, DIM_ANY, out->name);
     return try_name(families, r, false, out);
 }
 

@@ -40,7 +40,7 @@ struct be_kplan_req {
     enum be_dtype wfmt;     /* LINEAR EMBED REPACK: of the weight; QUANT: of the weight it is for */
     enum be_dtype kv_dtype; /* ATTN, KV_WRITE */
     enum be_epi epi;        /* LINEAR */
-    enum be_knum numerics;  /* LINEAR: FAST = compute f16, TF32 = tf32. Others: ignored */
+    enum be_knum numerics;  /* LINEAR: FAST = compute f16, TF32 = tf32; ATTN_REL: TF32. Others: ignored */
     enum be_kact act;       /* ATTN_PACKED, ATTN_REL: F32 or F16 */
     uint32_t rows, k, n;    /* rows of this launch; columns; outputs of a LINEAR */
     uint32_t head_dim, q_heads, kv_heads;

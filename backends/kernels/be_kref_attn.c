@@ -22,6 +22,7 @@ struct unit {
     uint32_t lo, hi;                           /* keys it sees */
     uint32_t split, key0;
     bool half; /* products of halves */
+    bool tf32; /* products of floats rounded to tf32 */
     bool base2;
     float q[BE_KATTN_MAX_DIM], v[BE_KATTN_MAX_DIM];
     float s[64];
@@ -29,9 +30,10 @@ struct unit {
     float bm, bl, b_sum[BE_KATTN_MAX_DIM];  /* of the row */
 };
 
-static float as_half(const struct unit *u, float x)
+/* A factor of a product. */
+static float rounded(const struct unit *u, float x)
 {
-    return u->half ? kx_h2f(kx_f2h(x)) : x;
+    return u->half ? kx_h2f(kx_f2h(x)) : u->tf32 ? kx_tf32(x) : x;
 }
 
 static float e_to(const struct unit *u, float x)
@@ -55,7 +57,7 @@ static void load_paged(const struct unit *u, kx_p plane, uint32_t p, float *out)
             out[c] = kx_h2f(KX_AT(const unsigned short, page)[at]);
         else
             out[c] =
-                as_half(u, (float)KX_AT(const int8_t, page)[at] *
+                rounded(u, (float)KX_AT(const int8_t, page)[at] *
                                kx_h2f(KX_AT(const unsigned short, page + kv->scales_at)[at / 32]));
     }
 }
@@ -67,9 +69,9 @@ static void load_key(struct unit *u, bool value, uint32_t p, float *out)
         return;
     }
     for (uint32_t c = 0; c < u->hd; c++)
-        out[c] =
-            kx_act_get(value ? u->pk->v : u->pk->k, u->pk->x_t,
-                       (uint64_t)(u->seq_row0 + p) * u->pk->kv_stride + u->kv_head * u->hd + c);
+        out[c] = rounded(
+            u, kx_act_get(value ? u->pk->v : u->pk->k, u->pk->x_t,
+                          (uint64_t)(u->seq_row0 + p) * u->pk->kv_stride + u->kv_head * u->hd + c));
 }
 
 static bool sees(const struct unit *u, uint32_t j)
@@ -107,9 +109,11 @@ static void do_rel(struct unit *u)
              (uint64_t)u->head * u->hd;
         for (uint32_t c = 0; c < u->hd; c++) {
             if (r->rk)
-                u->s[j] = kx_fma(u->q[c], kx_act_get(r->rk, u->pk->x_t, at + c), u->s[j]);
+                u->s[j] =
+                    kx_fma(u->q[c], rounded(u, kx_act_get(r->rk, u->pk->x_t, at + c)), u->s[j]);
             if (r->rq)
-                u->s[j] = kx_fma(u->v[c], kx_act_get(r->rq, u->pk->x_t, at + c), u->s[j]);
+                u->s[j] =
+                    kx_fma(u->v[c], rounded(u, kx_act_get(r->rq, u->pk->x_t, at + c)), u->s[j]);
         }
     }
 }
@@ -141,7 +145,7 @@ static void do_softmax(struct unit *u)
 
         u->s[j] = e_to(u, u->s[j] - x);
         u->l[part] = u->l[part] + u->s[j];
-        u->s[j] = as_half(u, u->s[j]);
+        u->s[j] = rounded(u, u->s[j]);
     }
     for (uint32_t d = 0; d < u->hd; d++)
         u->a_sum[d] = u->a_sum[d] * c;
@@ -231,7 +235,7 @@ static void load_q(struct unit *u)
     uint32_t ld = u->a ? u->a->n_heads * u->hd : u->pk->q_stride;
 
     for (uint32_t c = 0; c < u->hd; c++)
-        u->q[c] = as_half(u, kx_act_get(u->a ? u->a->q : u->pk->q, u->a ? u->a->x_t : u->pk->x_t,
+        u->q[c] = rounded(u, kx_act_get(u->a ? u->a->q : u->pk->q, u->a ? u->a->x_t : u->pk->x_t,
                                         (uint64_t)u->row * ld + u->head * u->hd + c));
 }
 
@@ -419,6 +423,7 @@ enum rc be_kattn_run(const struct be_kir *k, const void *args, struct rc_err *er
                        u.a->kv.dtype, k->desc.kv_dtype);
     u.hd = hd;
     u.half = k->desc.numerics == BE_KNUM_FAST;
+    u.tf32 = k->desc.numerics == BE_KNUM_TF32;
     u.base2 = u.g.mma && u.g.packed;
     return u.g.packed ? run_packed(&u, err) : u.g.merge ? run_merge(&u, err) : run_paged(&u, err);
 }

@@ -60,11 +60,13 @@ KX_DEV void kx_ar_chunk(const struct kx_av *v, const struct kx_sm *s, const stru
         dst[c / 64u * KX_SKW + c % 64u] = x;
     }
 }
-/* Behind kx_sm_qk, whose last chunk of keys still lies there. */
+/* Behind kx_sm_qk, whose last chunk of keys still lies there. Rows and keys of a thread are 8 apart, so its 4 KX_SQ
+ * scores meet KX_SQ + 3 distances. */
 KX_DEV void kx_ar_simt(const struct kx_av *v, struct kx_sm *s, const struct kx_ar *r, kx_u ty, int vec)
 {
-    kx_u r0 = (kx_tid() >> 3) * KX_SQ, k0 = kx_tid() & 7u, w = KX_SQW(s->hd), ch, i, j, c;
+    kx_u k0 = kx_tid() & 7u, w = KX_SQW(s->hd), ch, i, j, c;
     float *rk = s->q + KX_S_REL(s->hd), *rq = rk + KX_ARW * KX_SKW;
+    kx_u at = (KX_SROW(0u) + 7u - k0) * KX_SKW; /* of row 0 and key 3 */
 
     for (ch = 0u; ch * 64u < s->hd; ch++) {
         if (s->hd > 64u)
@@ -74,25 +76,29 @@ KX_DEV void kx_ar_simt(const struct kx_av *v, struct kx_sm *s, const struct kx_a
         kx_sync();
         KX_UNROLL
         for (c = 0u; c < 16u; c++) {
-            struct kx_f4 q[KX_SQ], k[4];
+            struct kx_f4 q[KX_SQ], k[4], x[KX_SQ + 3u], y[KX_SQ + 3u];
 
             KX_UNROLL
             for (i = 0u; i < KX_SQ; i++)
-                q[i] = *(const struct kx_f4 *)(s->q + (r0 + i) * w + ch * 64u + c * 4u);
+                q[i] = *(const struct kx_f4 *)(s->q + KX_SROW(i) * w + ch * 64u + c * 4u);
             KX_UNROLL
             for (j = 0u; j < 4u; j++)
                 k[j] = *(const struct kx_f4 *)(s->t + (k0 + 8u * j) * KX_SKW + c * 4u);
             KX_UNROLL
+            for (i = 0u; i < KX_SQ + 3u; i++) {
+                x[i] = *(const struct kx_f4 *)(rk + at + 8u * i * KX_SKW + c * 4u);
+                y[i] = *(const struct kx_f4 *)(rq + at + 8u * i * KX_SKW + c * 4u);
+            }
+            KX_UNROLL
             for (i = 0u; i < KX_SQ; i++) {
                 KX_UNROLL
                 for (j = 0u; j < 4u; j++) {
-                    kx_u at = (r0 + i + KX_ST - 1u - (k0 + 8u * j)) * KX_SKW + c * 4u;
-                    struct kx_f4 x = *(const struct kx_f4 *)(rk + at), y = *(const struct kx_f4 *)(rq + at);
+                    const struct kx_f4 xx = x[i + 3u - j], yy = y[i + 3u - j];
 
-                    s->s[i][j] = kx_fma(k[j].x, y.x, kx_fma(q[i].x, x.x, s->s[i][j]));
-                    s->s[i][j] = kx_fma(k[j].y, y.y, kx_fma(q[i].y, x.y, s->s[i][j]));
-                    s->s[i][j] = kx_fma(k[j].z, y.z, kx_fma(q[i].z, x.z, s->s[i][j]));
-                    s->s[i][j] = kx_fma(k[j].w, y.w, kx_fma(q[i].w, x.w, s->s[i][j]));
+                    s->s[i][j] = kx_fma(k[j].x, yy.x, kx_fma(q[i].x, xx.x, s->s[i][j]));
+                    s->s[i][j] = kx_fma(k[j].y, yy.y, kx_fma(q[i].y, xx.y, s->s[i][j]));
+                    s->s[i][j] = kx_fma(k[j].z, yy.z, kx_fma(q[i].z, xx.z, s->s[i][j]));
+                    s->s[i][j] = kx_fma(k[j].w, yy.w, kx_fma(q[i].w, xx.w, s->s[i][j]));
                 }
             }
         }

@@ -3,7 +3,10 @@
  * Matrices of a warpgroup (4 warps, ascending) from shared memory: d[64][256] += a[64][16]
  * b[256][16]. Descriptors name rows of 128 bytes in the 128-byte swizzle, 8 rows after each other, k
  * ascending in a row; kx_wg_desc takes the address of the first element, whose matrix begins at a
- * multiple of 1024. d[4 j + 2 h + e]: row 16 (warp & 3) + lane / 4 + 8 h, column 8 j + 2 (lane & 3) + e.
+ * multiple of 1024; kx_wg_step moves it, all of it within shared memory. d[4 j + 2 h + e]: row 16 (warp & 3) + lane / 4 + 8 h, column 8 j + 2 (lane & 3) + e.
+ * kx_wgmma_f16_n64: d[64][64] (+)= a[64][16] b[16][64], a from registers, a warp's 16 rows of it as mma.sync has them; b as
+ * above, or (by_k) rows of 128 bytes ascending in k, 64 columns each: the address of row k, a multiple of 8. add 0: d is
+ * overwritten. add and by_k are literals.
  * Asynchronous: fence before the first, commit, wait(n): all but the newest n committed groups are
  * done.
  *
@@ -35,6 +38,7 @@ KX_DEV unsigned long long kx_wg_desc(const void *p)
     /* bits 0: address / 16; 16: 1, not used; 32: bytes of 8 rows / 16; 62: swizzle of 128 bytes */
     return (unsigned long long)((kx_u)__cvta_generic_to_shared(p) >> 4 & 0x3fffu) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
+KX_DEV unsigned long long kx_wg_step(unsigned long long d, kx_u bytes) { return (d >> 32 << 32) | ((kx_u)d + (bytes >> 4)); }
 KX_DEV void kx_wg_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KX_DEV void kx_wg_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 #define kx_wg_wait(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
@@ -68,3 +72,28 @@ KX_DEV void kx_wgmma_f16_n256(float *d, unsigned long long a, unsigned long long
                    "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
                  : "l"(a), "l"(b));
 }
+KX_DEV void kx_wgmma_f16_n64_0(float *d, const kx_u *a, unsigned long long b, kx_u add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(0));
+}
+KX_DEV void kx_wgmma_f16_n64_1(float *d, const kx_u *a, unsigned long long b, kx_u add)
+{
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(1));
+}
+#define kx_wgmma_f16_n64(d, a, b, add, by_k) kx_wgmma_f16_n64_##by_k(d, a, b, add)

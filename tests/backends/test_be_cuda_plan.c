@@ -73,16 +73,20 @@ static void one_weight(struct be_ctx *ctx, enum be_dtype t, struct be_tensor *x,
     a.part[1].out = out;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (int glu = 0; glu < 2; glu++) {
+            bool few;
+
             a.n = rows[i];
             a.n_parts = glu ? 2 : 1;
             a.epi = glu ? BE_EPI_GEGLU : BE_EPI_NONE;
             OK(be_linear(ctx, &a, err));
+            /* few rows in tf32: small tiles, which are those of fewer rows still */
+            few = num == BE_KNUM_TF32 && t == BE_F32 && a.n > 64;
             is_planned(be_dtype_name(t), c, take(c),
                        (struct be_kplan_req){.op = BE_KOP_LINEAR,
                                              .wfmt = w->stored,
                                              .epi = a.epi,
                                              .numerics = num,
-                                             .rows = a.n,
+                                             .rows = few ? 64 : a.n,
                                              .k = K,
                                              .n = N});
         }

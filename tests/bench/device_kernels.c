@@ -267,6 +267,18 @@ static void linears(int argc, char **argv)
             linear(argc, argv, N("fast_few"), t, 32, 1024, 4096, 1, KX_EPI_GELU_ERF, KX_F16);
             linear(argc, argv, N("fast_few"), t, 32, 4096, 1024, 1, KX_EPI_NONE, KX_F16);
         }
+        if (t == BE_F32) {
+            for (uint32_t rows = 430; rows <= 6880; rows *= 16) {
+                linear(argc, argv, N("big"), t, rows, 768, 768, 3, KX_EPI_NONE, KX_F32);
+                linear(argc, argv, N("big"), t, rows, 3072, 768, 1, KX_EPI_NONE, KX_F32);
+                linear(argc, argv, N("tf32_mm"), t, rows, 768, 768, 3, KX_EPI_NONE, KX_F32);
+                linear(argc, argv, N("tf32_mm"), t, rows, 3072, 768, 1, KX_EPI_NONE, KX_F32);
+            }
+            linear(argc, argv, N("mm"), t, 430, 768, 768, 3, KX_EPI_NONE, KX_F32);
+            linear(argc, argv, N("mm"), t, 430, 3072, 768, 1, KX_EPI_NONE, KX_F32);
+            linear(argc, argv, N("tf32_few"), t, 430, 768, 768, 3, KX_EPI_NONE, KX_F32);
+            linear(argc, argv, N("tf32_few"), t, 430, 3072, 768, 1, KX_EPI_NONE, KX_F32);
+        }
 #undef N
     }
 }
@@ -327,6 +339,8 @@ static void attention(int argc, char **argv, const char *name, uint32_t rows, ui
     run("kx_attn_merge", shape, &a, sizeof(a), 1, 4.0 * rows * heads * a.n_splits * hd, 0);
 }
 
+/* Of random rows, which are not finite everywhere; with relative positions where the name says so.
+ */
 static void packed(int argc, char **argv, const char *name, uint32_t seqs, uint32_t len,
                    uint32_t hd, uint32_t heads, uint32_t act)
 {
@@ -365,6 +379,20 @@ static void packed(int argc, char **argv, const char *name, uint32_t seqs, uint3
     a.scale = 0.125f;
     a.radius = -1;
     snprintf(shape, sizeof(shape), "%u x %u, %u heads", seqs, len, heads);
+    if (strstr(name, "_rel_")) {
+        struct kx_attn_rel r = {.p = a, .reach = len, .rel_stride = heads * hd};
+        uint32_t *rel = malloc((2 * len + 1) * sizeof(*rel));
+
+        for (uint32_t i = 0; i <= 2 * len; i++)
+            rel[i] = i / 2;
+        r.rk = take((len + 1) * (uint64_t)heads * hd * 4);
+        r.rq = take((len + 1) * (uint64_t)heads * hd * 4);
+        r.rel = take_u32(rel, 2 * len + 1);
+        free(rel);
+        run(name, shape, &r, sizeof(r), 1, (act == KX_F16 ? 2.0 : 4.0) * 4 * rows * heads * hd,
+            8.0 * rows * len * heads * hd);
+        return;
+    }
     run(name, shape, &a, sizeof(a), 1, (act == KX_F16 ? 2.0 : 4.0) * 4 * rows * heads * hd,
         4.0 * rows * len * heads * hd);
 }
@@ -456,8 +484,15 @@ int main(int argc, char **argv)
     attention(argc, argv, "kx_attn_d128_f16_pass", 2048, 0, 128, 32, 8, 1, 0);
     attention(argc, argv, "kx_attn_d256_f32_pass", 512, 0, 256, 8, 4, 0, 0);
     packed(argc, argv, "kx_attn_packed_d64_f16", 16, 512, 64, 16, KX_F16);
+    packed(argc, argv, "kx_attn_packed_d64_f16", 1, 8192, 64, 16, KX_F16);
     packed(argc, argv, "kx_attn_packed_d64_f16", 1, 32, 64, 16, KX_F16);
+    packed(argc, argv, "kx_attn_packed_d64_wg_f16", 16, 512, 64, 16, KX_F16);
+    packed(argc, argv, "kx_attn_packed_d64_wg_f16", 1, 8192, 64, 16, KX_F16);
+    packed(argc, argv, "kx_attn_packed_d64_wg_f16", 1, 32, 64, 16, KX_F16);
     packed(argc, argv, "kx_attn_packed_d64_f32", 16, 512, 64, 16, KX_F32);
+    packed(argc, argv, "kx_attn_rel_d64_f16", 16, 430, 64, 12, KX_F16);
+    packed(argc, argv, "kx_attn_rel_d64_tf32_f32", 16, 430, 64, 12, KX_F32);
+    packed(argc, argv, "kx_attn_rel_d64_f32", 16, 430, 64, 12, KX_F32);
     rows_ops(argc, argv);
     return 0;
 }

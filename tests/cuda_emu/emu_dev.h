@@ -106,6 +106,7 @@ void kx_emu_cp(void *dst, const void *src, unsigned n, int p, int async, int lin
 void kx_emu_cp_commit(void);
 void kx_emu_cp_wait(unsigned n);
 void kx_emu_wgmma_f16_n256(float *d, unsigned long long a, unsigned long long b, int line);
+unsigned kx_emu_wg_pair(unsigned long long b, unsigned n, unsigned k, int by_k, int line);
 void kx_emu_mbar_init(void *bar, int line);
 void kx_emu_mbar_expect(void *bar, unsigned bytes, int line);
 void kx_emu_mbar_wait(void *bar, unsigned parity, int line);

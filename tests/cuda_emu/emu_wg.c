@@ -146,7 +146,7 @@ void kx_emu_mbar_wait(void *p, unsigned parity, int line)
 }
 
 /* Column k of row r of a matrix that begins at m: the swizzle is of address bits. */
-static float element(unsigned long long m, unsigned r, unsigned k, int line)
+static uint16_t half_at(unsigned long long m, unsigned r, unsigned k, int line)
 {
     uintptr_t p = (uintptr_t)m + r * 128 + k * 2;
     uint16_t h;
@@ -155,7 +155,24 @@ static float element(unsigned long long m, unsigned r, unsigned k, int line)
     if (!emu_in_shared((const void *)p, 2))
         kx_emu_fail(EMU_E_MEMORY, "line %d: wgmma reads %p, not shared memory", line, (void *)p);
     memcpy(&h, (const void *)p, 2);
-    return be_half_to_f32(h);
+    return h;
+}
+
+static float element(unsigned long long m, unsigned r, unsigned k, int line)
+{
+    return be_half_to_f32(half_at(m, r, k, line));
+}
+
+/* Elements (n, k) and (n, k + 1) of b, whose rows are its n or (by_k) its k. */
+unsigned kx_emu_wg_pair(unsigned long long b, unsigned n, unsigned k, int by_k, int line)
+{
+    unsigned lo, hi;
+
+    if (by_k ? b & 1023 : (b & 1023) & ~0x60ull)
+        kx_emu_fail(EMU_E_ALIGN, "line %d: wgmma of a matrix at %#llx", line, b);
+    lo = by_k ? half_at(b, k, n, line) : half_at(b, n, k, line);
+    hi = by_k ? half_at(b, k + 1, n, line) : half_at(b, n, k + 1, line);
+    return lo | hi << 16;
 }
 
 void kx_emu_wgmma_f16_n256(float *d, unsigned long long a, unsigned long long b, int line)

@@ -302,7 +302,25 @@ static inline unsigned char *kx_align1024(unsigned char *p)
 #define kx_wg_commit() ((void)0)
 #define kx_wg_wait(n) ((void)(n))
 #define kx_wg_desc(p) ((unsigned long long)(uintptr_t)(p))
+#define kx_wg_step(d, bytes) ((d) + (bytes))
 #define kx_wgmma_f16_n256(d, a, b) kx_emu_wgmma_f16_n256(d, a, b, __LINE__)
+/* As a warp's products of 8 columns each; the words of b from shared memory. */
+static inline void kx_emu_wgmma_n64(float *d, const kx_u *a, unsigned long long b, kx_u n_add,
+                                    int by_k, int line)
+{
+    unsigned g = (kx_emu_cur->tid & 31) / 4, t = kx_emu_cur->tid & 3;
+
+    for (unsigned j = 0; j < 8; j++) {
+        kx_u f[2];
+
+        for (unsigned h = 0; h < 2; h++)
+            f[h] = kx_emu_wg_pair(b, 8 * j + g, 2 * t + 8 * h, by_k, line);
+        for (unsigned i = 0; i < 4 && !n_add; i++)
+            d[4 * j + i] = 0;
+        kx_emu_warp(EMU_MMA_F16_16816, line, d + 4 * j, a, f, 0);
+    }
+}
+#define kx_wgmma_f16_n64(d, a, b, add, by_k) kx_emu_wgmma_n64(d, a, b, add, by_k, __LINE__)
 #define kx_mbar_init(bar) kx_emu_mbar_init(bar, __LINE__)
 #define kx_mbar_ready() ((void)0)
 #define kx_mbar_expect(bar, bytes) kx_emu_mbar_expect(bar, bytes, __LINE__)

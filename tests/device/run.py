@@ -1,7 +1,8 @@
 """run.py - the tests behind tests/device/run: backend cuda on a real device.
 
 Steps: doctor; conformance of every kernel; golden files and the equality contract at the level of models; the same through a
-server with the strict sandbox; telemetry of a decode; first request against the tenth. Programs come from tests/device/pack
+server with the strict sandbox; telemetry of a decode; first request against the tenth; encoders of real geometry in f16 and tf32
+beside exact f32. Programs come from tests/device/pack
 (pack.tar.xz, unpacked to a temporary folder), or from --bin and --lib. INFERD_CUDA_LIBRARY names another driver (the emulated
 one of tests/cuda_emu). Logs: --out. Speed is measured by tests/bench/run cuda, not here.
 """
@@ -131,9 +132,13 @@ def kernels(r):
 def models(r):
     """C tests of models/ on the device: golden files, chunked = whole, alone = in a batch, quantized formats."""
     os.makedirs(os.path.join(ROOT, ".device", "tmp"), exist_ok=True)
-    for test in ("test_mdl_gemma_golden", "test_mdl_gemma4_golden", "test_mdl_bert_golden", "test_mdl_gemma", "test_mdl_gemma4",
-                 "test_mdl_gemma4_draft", "test_mdl_bert"):
-        for compute in r.a.compute if "golden" in test else ["exact_f32"]:
+    for test in ("test_mdl_gemma_golden", "test_mdl_gemma4_golden", "test_mdl_bert_golden", "test_mdl_xlmr_golden",
+                 "test_mdl_deberta_golden", "test_mdl_modernbert_golden", "test_wrk_extract_golden", "test_mdl_gemma",
+                 "test_mdl_gemma4", "test_mdl_gemma4_draft", "test_mdl_bert", "test_mdl_xlmr", "test_mdl_deberta",
+                 "test_mdl_gliner2"):
+        # arithmetics that a test has bounds for
+        many = re.search("golden|xlmr|deberta|gliner2", test) and "modernbert" not in test
+        for compute in r.a.compute if many else ["exact_f32"]:
             exe = r.exe(test)
             if not exe:
                 result("skip", test, f"not in {r.bin}")
@@ -158,9 +163,9 @@ def models(r):
                 result("FAIL", f"{test} {compute}", f"exit {status}: {last(text)}")
 
 
-def servers(r):
-    """tests/device/serve.py prints one line per case, as every end-to-end script does."""
-    status, text = r.sh("serve", [sys.executable, os.path.join(ROOT, "tests", "device", "serve.py")], 500,
+def script(r, name):
+    """A script of this folder prints one line per case, as every end-to-end script does."""
+    status, text = r.sh(name, [sys.executable, os.path.join(ROOT, "tests", "device", name + ".py")], 500,
                         {"PYTHONPATH": os.path.join(ROOT, "tests", "e2e"), "INFERD_TEST_DEVICE_MODELS": r.models})
     n = 0
     for line in text.splitlines():
@@ -171,7 +176,15 @@ def servers(r):
         elif re.match(r"  [a-z-].*: ", line):
             print(line[:300])
     if n == 0 or status not in (0, 1, 77):
-        result("FAIL", "server cases", f"exit {status}: {last(text)}")
+        result("FAIL", f"cases of {name}.py", f"exit {status}: {last(text)}")
+
+
+def servers(r):
+    script(r, "serve")
+
+
+def encoders(r):
+    script(r, "encoders")
 
 
 def make_models(r):
@@ -180,15 +193,17 @@ def make_models(r):
     os.makedirs(r.models, exist_ok=True)
     bench = os.path.join(ROOT, "tests", "bench")
     for name, cmd in (("gemma-tiny-q4.gguf", ["make_gemma.py", "--size", "tiny", "--type", "Q4_0"]),
-                      ("gemma-270m.gguf", ["make_gemma.py", "--size", "270m"])):
+                      ("gemma-270m.gguf", ["make_gemma.py", "--size", "270m"]),
+                      ("bge-m3", ["make_encoder.py", "--size", "bge-m3", "--dtype", "F32"]),
+                      ("deberta-v3-base", ["make_encoder.py", "--size", "deberta-v3-base", "--dtype", "F32"])):
         path = os.path.join(r.models, name)
-        if not os.path.exists(path) and not (r.a.quick and "270m" in name):
+        if not os.path.exists(path) and not (r.a.quick and not name.startswith("gemma-tiny")):
             status, text = r.sh("make-" + name, [sys.executable, os.path.join(bench, cmd[0]), path, *cmd[1:]])
             if status != 0:
                 print(f"  {name} was not made: {last(text)}")
 
 
-STEPS = {"doctor": doctor, "kernels": kernels, "models": models, "servers": servers}
+STEPS = {"doctor": doctor, "kernels": kernels, "models": models, "servers": servers, "encoders": encoders}
 
 
 def main():

@@ -149,6 +149,11 @@ static void what_is_not_done_is_refused_by_name(void **state)
         tdir_set(dir, "config.json", rows[i].key, rows[i].value);
         rc = try_open(dir, be, &e);
         tdir_rm(dir);
+        /* on a device the convolution itself is refused */
+        if (strcmp(test_backend(), "cpu") != 0 && rc == RC_UNSUPPORTED &&
+            rows[i].want == RC_WEIGHT_ABSENT && strstr(rows[i].says, "conv") &&
+            strstr(e.msg, "convolution"))
+            continue;
         if (rc != rows[i].want || !strstr(e.msg, rows[i].says))
             fail_msg("%s=%s: %s '%s', expected %s saying '%s'", rows[i].key, rows[i].value,
                      rc_name(rc), e.msg, rc_name(rows[i].want), rows[i].says);

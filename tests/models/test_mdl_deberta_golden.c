@@ -6,6 +6,8 @@
 
 #define RERANKER_DIR TEST_GOLDEN "/reranker"
 #define TOL TOL_ENCODER
+/* of this reranker, twice what the reference moves: tf32 1.1e-2, f16 1.3e-2 */
+#define TOL_LOGIT test_tol(1e-5, 2.2e-2, 2.6e-2)
 
 static struct be_ctx *be;
 static json_t *cases;
@@ -43,7 +45,7 @@ static void logits_agree(void **state)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *c = json_array_get(list, i);
 
-        near_number(score(m, c), json_object_get(c, "logit"), TOL, "logit", i);
+        near_number(score(m, c), json_object_get(c, "logit"), TOL_LOGIT, "logit", i);
     }
     mdl_close(&m);
 }
@@ -64,7 +66,7 @@ static void longest_first_is_cut(void **state)
                  (long long)json_integer_value(json_object_get(c, "max_length")));
         tdir_set(dir, "tokenizer_config.json", "model_max_length", text);
         m = open_model(dir, be, &o);
-        near_number(score(m, c), json_object_get(c, "logit"), TOL, "truncated", i);
+        near_number(score(m, c), json_object_get(c, "logit"), TOL_LOGIT, "truncated", i);
         mdl_close(&m);
     }
     tdir_rm(dir);
@@ -157,6 +159,7 @@ static void buckets_agree(void **state)
 static void other_settings_agree(void **state)
 {
     static const char *const names[] = {"deberta-abs", "deberta-conv", "deberta-plain"};
+    uint32_t n_conv = 0;
 
     for (size_t v = 0; v < sizeof(names) / sizeof(*names); v++) {
         struct mdl_opts o = small_opts(BE_F32);
@@ -164,8 +167,9 @@ static void other_settings_agree(void **state)
         int32_t ids[256];
         uint32_t offsets[8] = {0}, dim;
         float out[8 * 64];
-        json_t *list;
+        json_t *list, *config;
         struct mdl *m;
+        bool conv;
 
         snprintf(from, sizeof(from), "%s/%s", TEST_GOLDEN, names[v]);
         list = load_json(from, "cases.json");
@@ -173,6 +177,21 @@ static void other_settings_agree(void **state)
         path_join(to, sizeof(to), dir, "tokenizer.json");
         copy_file(RERANKER_DIR "/tokenizer.json", to);
         o.batch_tokens = 4096; /* one pass: neighbours side by side */
+        config = load_json(from, "config.json");
+        conv = json_integer_value(json_object_get(config, "conv_kernel_size")) > 0;
+        json_decref(config);
+        n_conv += conv;
+        if (strcmp(test_backend(), "cpu") != 0 && conv) {
+            struct rc_err e = RC_ERR_INIT;
+            int fd = open_root(dir);
+
+            assert_int_equal(mdl_open(&m, fd, be, &o, &e), RC_UNSUPPORTED); /* no device has it */
+            assert_non_null(strstr(e.msg, "convolution"));
+            close(fd);
+            json_decref(list);
+            tdir_rm(dir);
+            continue;
+        }
         m = open_model(dir, be, &o);
         dim = mdl_encode_dim(m);
         assert_true(dim <= 64 && json_array_size(list) == 4);
@@ -197,6 +216,7 @@ static void other_settings_agree(void **state)
         json_decref(list);
         tdir_rm(dir);
     }
+    assert_int_equal(n_conv, 2);
 }
 
 int main(void)

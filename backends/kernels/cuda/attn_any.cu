@@ -986,7 +986,8 @@ KX_DEV void kx_av_empty(const struct kx_av *v, kx_u rows, kx_u hd, kx_u threads)
  * take them.
  */
 #define KX_ST 32u
-#define KX_SQ (KX_SM / 16u) /* score rows of a thread */
+#define KX_SQ (KX_SM / 16u) /* score rows of a thread, 8 apart: neighbours in a warp meet neighbouring rows */
+#define KX_SROW(i) ((kx_tid() >> 3 & 7u) + 8u * ((kx_tid() >> 6) * KX_SQ + (i)))
 #define KX_SR (KX_SM / 8u)  /* value rows of a thread */
 #define KX_SKW 68u          /* floats of a chunk's row */
 #define KX_SPW 36u          /* floats of a row of weights */
@@ -1036,7 +1037,7 @@ KX_DEV void kx_sm_open(const struct kx_av *v, struct kx_sm *s, unsigned char *sm
     }
     KX_UNROLL
     for (i = 0u; i < KX_SQ; i++) {
-        kx_av_span(v, (kx_tid() >> 3) * KX_SQ + i, &s->lo[i], &s->hi[i]);
+        kx_av_span(v, KX_SROW(i), &s->lo[i], &s->hi[i]);
         s->bm[i] = KX_AT_NONE;
         s->bl[i] = 0.0f;
     }
@@ -1115,10 +1116,10 @@ KX_DEV void kx_sm_chunk(const struct kx_av *v, struct kx_sm *s, kx_p base, kx_u 
     }
     kx_sync();
 }
-/* thread: rows (tid / 8) KX_SQ + i, keys tid % 8 + 8 j */
+/* thread: rows KX_SROW(i), keys tid % 8 + 8 j */
 KX_DEV void kx_sm_qk(const struct kx_av *v, struct kx_sm *s, kx_u t, kx_u ty, int vec)
 {
-    kx_u r0 = (kx_tid() >> 3) * KX_SQ, k0 = kx_tid() & 7u, w = KX_SQW(s->hd), ch, i, j, c;
+    kx_u k0 = kx_tid() & 7u, w = KX_SQW(s->hd), ch, i, j, c;
 
     s->key0 = t * KX_ST;
     KX_UNROLL
@@ -1135,7 +1136,7 @@ KX_DEV void kx_sm_qk(const struct kx_av *v, struct kx_sm *s, kx_u t, kx_u ty, in
 
             KX_UNROLL
             for (i = 0u; i < KX_SQ; i++)
-                q[i] = *(const struct kx_f4 *)(s->q + (r0 + i) * w + ch * 64u + c * 4u);
+                q[i] = *(const struct kx_f4 *)(s->q + KX_SROW(i) * w + ch * 64u + c * 4u);
             KX_UNROLL
             for (j = 0u; j < 4u; j++)
                 k[j] = *(const struct kx_f4 *)(s->t + (k0 + 8u * j) * KX_SKW + c * 4u);
@@ -1169,7 +1170,7 @@ KX_DEV void kx_sm_mask(struct kx_sm *s, float scale)
 /* Weights to shared memory; the eight threads of a row are one part of l each. */
 KX_DEV void kx_sm_softmax(struct kx_sm *s, int hf)
 {
-    kx_u r0 = (kx_tid() >> 3) * KX_SQ, k0 = kx_tid() & 7u, i, j;
+    kx_u k0 = kx_tid() & 7u, i, j;
 
     KX_UNROLL
     for (i = 0u; i < KX_SQ; i++) {
@@ -1188,10 +1189,10 @@ KX_DEV void kx_sm_softmax(struct kx_sm *s, int hf)
             float p = kx_at_exp(s->s[i][j] - x);
 
             s->l[i] = s->l[i] + p;
-            s->p[(r0 + i) * KX_SPW + k0 + 8u * j] = kx_sm_half(p, hf);
+            s->p[KX_SROW(i) * KX_SPW + k0 + 8u * j] = kx_sm_half(p, hf);
         }
         if (k0 == 0u)
-            s->c[r0 + i] = c;
+            s->c[KX_SROW(i)] = c;
     }
 }
 /* thread: rows tid / 16 + 8 i, columns 64 ch + 4 (tid % 16) */
@@ -1247,7 +1248,7 @@ KX_DEV float kx_sm_l(const struct kx_sm *s, kx_u i)
  * there are (2: before, 1: now). */
 KX_DEV void kx_sm_row(struct kx_sm *s, kx_u i, float wo, float wn, int what)
 {
-    kx_u r = (kx_tid() >> 3) * KX_SQ + i;
+    kx_u r = KX_SROW(i);
 
     if ((kx_tid() & 7u) == 0u) {
         s->c[r] = wo;
@@ -1355,7 +1356,7 @@ KX_DEV void kx_sm_split(const struct kx_av *v, struct kx_sm *s)
     kx_sm_sum(s);
     KX_UNROLL
     for (i = 0u; i < KX_SQ; i++) {
-        kx_u r = (kx_tid() >> 3) * KX_SQ + i;
+        kx_u r = KX_SROW(i);
 
         if ((kx_tid() & 7u) == 0u && v->n_splits > 1u && kx_av_has(v, r))
             kx_av_part(v, r, s->m[i], s->bl[i]);

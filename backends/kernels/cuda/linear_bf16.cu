@@ -1820,6 +1820,9 @@ KX_KERNEL(KXL_NAME, 128, 4, struct kx_linear, a)
 #undef KXL_STAGE
 #undef KXL_P
 #undef KXL_F
+#undef KXL_CW
+#undef KXL_NW
+#undef KXL_NX
 #define KXL_F(name) KXL_CAT(name, KXL_TAG)
 #define KXL_BW (8u * KXL_TW)
 #define KXL_BX (4u * KXL_TX)
@@ -1841,26 +1844,50 @@ KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const stru
     return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
 }
 
-/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
- * no multiple of 4 go through registers. */
-KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+/* What a thread copies of each stage: the same 16 bytes of some rows of w and of x, step rows apart. */
+#define KXL_CW (4u * KXL_CODE) /* pieces of a row of w, of x: 16 */
+#define KXL_NW (KXL_BW * KXL_CW / 256u)
+#define KXL_NX (KXL_BX / 16u)
+struct KXL_F(kxl_from) {
+    const unsigned char *w[KXL_NW];
+    const float *x;
+    kx_u ok; /* bits: rows that are there, of w from 0, of x from 16 */
+};
+
+KX_DEV void KXL_F(kxl_from_at)(struct KXL_F(kxl_from) *f, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0)
 {
     const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
     int ok;
 
-    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
-        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
-        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+    f->ok = 0u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        f->w[i] = KXL_F(kxl_row)(a, w, tid / KXL_CW + i * (256u / KXL_CW), row_bytes, &ok) + tid % KXL_CW * 16u;
+        f->ok |= (kx_u)ok << i;
+    }
+    f->x = (const float *)a->x + (unsigned long long)(row0 + (tid >> 4)) * k + (tid & 15u) * 4u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NX; i++)
+        f->ok |= (kx_u)(row0 + (tid >> 4) + 16u * i < a->n) << (16u + i);
+}
 
-        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, struct KXL_F(kxl_from) *f, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    const int in_w = st * 64u * KXL_CODE + tid % KXL_CW * 16u < row_bytes, in_x = st * 64u + (tid & 15u) * 4u < k;
+
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        kx_cp16_if(sm + (tid / KXL_CW + i * (256u / KXL_CW)) * KXL_WP + tid % KXL_CW * 16u, f->w[i], in_w && (f->ok >> i & 1u));
+        f->w[i] += 64u * KXL_CODE;
     }
     if (a->x_t == KX_F32 && (k & 3u) == 0u) {
-        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
-            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
-
-            ok = row0 + r < a->n && c < k;
-            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
-        }
+        KX_UNROLL
+        for (kx_u i = 0u; i < KXL_NX; i++)
+            kx_cp16_if(sm + KXL_OX + ((tid >> 4) + 16u * i) * KXL_XP + (tid & 15u) * 16u, f->x + (unsigned long long)(16u * i) * k, in_x && (f->ok >> (16u + i) & 1u));
+        f->x += 64u;
     } else {
         for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
             const kx_u r = i >> 6, c = st * 64u + (i & 63u);
@@ -1896,12 +1923,14 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     KX_DYN_SHARED(sm);
     const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
     const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct KXL_F(kxl_from) from;
     struct kxl_tile w;
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KXL_F(kxl_from_at)(&from, &a, &w, row0);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
         KX_UNROLL
@@ -1910,7 +1939,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     }
     for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
         if (st < nst)
-            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &from, row0, st);
         kx_cp_commit();
     }
     for (kx_u st = 0u; st < nst; st++) {
@@ -1920,7 +1949,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
         kx_cp_wait(KXL_STAGES - 2);
         kx_sync();
         if (next < nst)
-            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &from, row0, next);
         kx_cp_commit();
         if (st * 64u + s * 8u < k) {
             KX_UNROLL
@@ -2026,6 +2055,9 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
 #undef KXL_STAGE
 #undef KXL_P
 #undef KXL_F
+#undef KXL_CW
+#undef KXL_NW
+#undef KXL_NX
 #define KXL_F(name) KXL_CAT(name, KXL_TAG)
 #define KXL_BW (8u * KXL_TW)
 #define KXL_BX (4u * KXL_TX)
@@ -2047,26 +2079,50 @@ KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const stru
     return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
 }
 
-/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
- * no multiple of 4 go through registers. */
-KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+/* What a thread copies of each stage: the same 16 bytes of some rows of w and of x, step rows apart. */
+#define KXL_CW (4u * KXL_CODE) /* pieces of a row of w, of x: 16 */
+#define KXL_NW (KXL_BW * KXL_CW / 256u)
+#define KXL_NX (KXL_BX / 16u)
+struct KXL_F(kxl_from) {
+    const unsigned char *w[KXL_NW];
+    const float *x;
+    kx_u ok; /* bits: rows that are there, of w from 0, of x from 16 */
+};
+
+KX_DEV void KXL_F(kxl_from_at)(struct KXL_F(kxl_from) *f, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0)
 {
     const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
     int ok;
 
-    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
-        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
-        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+    f->ok = 0u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        f->w[i] = KXL_F(kxl_row)(a, w, tid / KXL_CW + i * (256u / KXL_CW), row_bytes, &ok) + tid % KXL_CW * 16u;
+        f->ok |= (kx_u)ok << i;
+    }
+    f->x = (const float *)a->x + (unsigned long long)(row0 + (tid >> 4)) * k + (tid & 15u) * 4u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NX; i++)
+        f->ok |= (kx_u)(row0 + (tid >> 4) + 16u * i < a->n) << (16u + i);
+}
 
-        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, struct KXL_F(kxl_from) *f, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    const int in_w = st * 64u * KXL_CODE + tid % KXL_CW * 16u < row_bytes, in_x = st * 64u + (tid & 15u) * 4u < k;
+
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        kx_cp16_if(sm + (tid / KXL_CW + i * (256u / KXL_CW)) * KXL_WP + tid % KXL_CW * 16u, f->w[i], in_w && (f->ok >> i & 1u));
+        f->w[i] += 64u * KXL_CODE;
     }
     if (a->x_t == KX_F32 && (k & 3u) == 0u) {
-        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
-            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
-
-            ok = row0 + r < a->n && c < k;
-            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
-        }
+        KX_UNROLL
+        for (kx_u i = 0u; i < KXL_NX; i++)
+            kx_cp16_if(sm + KXL_OX + ((tid >> 4) + 16u * i) * KXL_XP + (tid & 15u) * 16u, f->x + (unsigned long long)(16u * i) * k, in_x && (f->ok >> (16u + i) & 1u));
+        f->x += 64u;
     } else {
         for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
             const kx_u r = i >> 6, c = st * 64u + (i & 63u);
@@ -2102,12 +2158,14 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     KX_DYN_SHARED(sm);
     const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
     const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct KXL_F(kxl_from) from;
     struct kxl_tile w;
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KXL_F(kxl_from_at)(&from, &a, &w, row0);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
         KX_UNROLL
@@ -2116,7 +2174,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     }
     for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
         if (st < nst)
-            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &from, row0, st);
         kx_cp_commit();
     }
     for (kx_u st = 0u; st < nst; st++) {
@@ -2126,7 +2184,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
         kx_cp_wait(KXL_STAGES - 2);
         kx_sync();
         if (next < nst)
-            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &from, row0, next);
         kx_cp_commit();
         if (st * 64u + s * 8u < k) {
             KX_UNROLL
@@ -2233,6 +2291,9 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
 #undef KXL_STAGE
 #undef KXL_P
 #undef KXL_F
+#undef KXL_CW
+#undef KXL_NW
+#undef KXL_NX
 #define KXL_F(name) KXL_CAT(name, KXL_TAG)
 #define KXL_BW (8u * KXL_TW)
 #define KXL_BX (4u * KXL_TX)
@@ -2254,26 +2315,50 @@ KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const stru
     return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
 }
 
-/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
- * no multiple of 4 go through registers. */
-KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+/* What a thread copies of each stage: the same 16 bytes of some rows of w and of x, step rows apart. */
+#define KXL_CW (4u * KXL_CODE) /* pieces of a row of w, of x: 16 */
+#define KXL_NW (KXL_BW * KXL_CW / 256u)
+#define KXL_NX (KXL_BX / 16u)
+struct KXL_F(kxl_from) {
+    const unsigned char *w[KXL_NW];
+    const float *x;
+    kx_u ok; /* bits: rows that are there, of w from 0, of x from 16 */
+};
+
+KX_DEV void KXL_F(kxl_from_at)(struct KXL_F(kxl_from) *f, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0)
 {
     const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
     int ok;
 
-    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
-        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
-        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+    f->ok = 0u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        f->w[i] = KXL_F(kxl_row)(a, w, tid / KXL_CW + i * (256u / KXL_CW), row_bytes, &ok) + tid % KXL_CW * 16u;
+        f->ok |= (kx_u)ok << i;
+    }
+    f->x = (const float *)a->x + (unsigned long long)(row0 + (tid >> 4)) * k + (tid & 15u) * 4u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NX; i++)
+        f->ok |= (kx_u)(row0 + (tid >> 4) + 16u * i < a->n) << (16u + i);
+}
 
-        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, struct KXL_F(kxl_from) *f, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    const int in_w = st * 64u * KXL_CODE + tid % KXL_CW * 16u < row_bytes, in_x = st * 64u + (tid & 15u) * 4u < k;
+
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        kx_cp16_if(sm + (tid / KXL_CW + i * (256u / KXL_CW)) * KXL_WP + tid % KXL_CW * 16u, f->w[i], in_w && (f->ok >> i & 1u));
+        f->w[i] += 64u * KXL_CODE;
     }
     if (a->x_t == KX_F32 && (k & 3u) == 0u) {
-        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
-            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
-
-            ok = row0 + r < a->n && c < k;
-            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
-        }
+        KX_UNROLL
+        for (kx_u i = 0u; i < KXL_NX; i++)
+            kx_cp16_if(sm + KXL_OX + ((tid >> 4) + 16u * i) * KXL_XP + (tid & 15u) * 16u, f->x + (unsigned long long)(16u * i) * k, in_x && (f->ok >> (16u + i) & 1u));
+        f->x += 64u;
     } else {
         for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
             const kx_u r = i >> 6, c = st * 64u + (i & 63u);
@@ -2309,12 +2394,14 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     KX_DYN_SHARED(sm);
     const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
     const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct KXL_F(kxl_from) from;
     struct kxl_tile w;
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KXL_F(kxl_from_at)(&from, &a, &w, row0);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
         KX_UNROLL
@@ -2323,7 +2410,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     }
     for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
         if (st < nst)
-            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &from, row0, st);
         kx_cp_commit();
     }
     for (kx_u st = 0u; st < nst; st++) {
@@ -2333,7 +2420,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
         kx_cp_wait(KXL_STAGES - 2);
         kx_sync();
         if (next < nst)
-            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &from, row0, next);
         kx_cp_commit();
         if (st * 64u + s * 8u < k) {
             KX_UNROLL
@@ -2441,6 +2528,9 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
 #undef KXL_STAGE
 #undef KXL_P
 #undef KXL_F
+#undef KXL_CW
+#undef KXL_NW
+#undef KXL_NX
 #define KXL_F(name) KXL_CAT(name, KXL_TAG)
 #define KXL_BW (8u * KXL_TW)
 #define KXL_BX (4u * KXL_TX)
@@ -2462,26 +2552,50 @@ KX_DEV const unsigned char *KXL_F(kxl_row)(const struct kx_linear *a, const stru
     return kxl_plane(a, part, 0u) + (unsigned long long)(*ok ? col : 0u) * row_bytes;
 }
 
-/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
- * no multiple of 4 go through registers. */
-KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0, kx_u st)
+/* What a thread copies of each stage: the same 16 bytes of some rows of w and of x, step rows apart. */
+#define KXL_CW (4u * KXL_CODE) /* pieces of a row of w, of x: 16 */
+#define KXL_NW (KXL_BW * KXL_CW / 256u)
+#define KXL_NX (KXL_BX / 16u)
+struct KXL_F(kxl_from) {
+    const unsigned char *w[KXL_NW];
+    const float *x;
+    kx_u ok; /* bits: rows that are there, of w from 0, of x from 16 */
+};
+
+KX_DEV void KXL_F(kxl_from_at)(struct KXL_F(kxl_from) *f, const struct kx_linear *a, const struct kxl_tile *w, kx_u row0)
 {
     const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
     int ok;
 
-    for (kx_u i = tid; i < KXL_BW * 4u * KXL_CODE; i += 256u) {
-        const kx_u r = i / (4u * KXL_CODE), c = i % (4u * KXL_CODE), off = st * 64u * KXL_CODE + c * 16u;
-        const unsigned char *p = KXL_F(kxl_row)(a, w, r, row_bytes, &ok);
+    f->ok = 0u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        f->w[i] = KXL_F(kxl_row)(a, w, tid / KXL_CW + i * (256u / KXL_CW), row_bytes, &ok) + tid % KXL_CW * 16u;
+        f->ok |= (kx_u)ok << i;
+    }
+    f->x = (const float *)a->x + (unsigned long long)(row0 + (tid >> 4)) * k + (tid & 15u) * 4u;
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NX; i++)
+        f->ok |= (kx_u)(row0 + (tid >> 4) + 16u * i < a->n) << (16u + i);
+}
 
-        kx_cp16_if(sm + r * KXL_WP + c * 16u, p + off, ok && off < row_bytes);
+/* Columns 64 st .. to a stage; past the end zeros. Rows of x that are halves or whose width is
+ * no multiple of 4 go through registers. */
+KX_DEV void KXL_F(kxl_fill)(unsigned char *sm, const struct kx_linear *a, struct KXL_F(kxl_from) *f, kx_u row0, kx_u st)
+{
+    const kx_u k = KXL_K(a->k), row_bytes = KXL_UP16(k * KXL_CODE), tid = kx_tid();
+    const int in_w = st * 64u * KXL_CODE + tid % KXL_CW * 16u < row_bytes, in_x = st * 64u + (tid & 15u) * 4u < k;
+
+    KX_UNROLL
+    for (kx_u i = 0u; i < KXL_NW; i++) {
+        kx_cp16_if(sm + (tid / KXL_CW + i * (256u / KXL_CW)) * KXL_WP + tid % KXL_CW * 16u, f->w[i], in_w && (f->ok >> i & 1u));
+        f->w[i] += 64u * KXL_CODE;
     }
     if (a->x_t == KX_F32 && (k & 3u) == 0u) {
-        for (kx_u i = tid; i < KXL_BX * 16u; i += 256u) {
-            const kx_u r = i >> 4, c = st * 64u + (i & 15u) * 4u;
-
-            ok = row0 + r < a->n && c < k;
-            kx_cp16_if(sm + KXL_OX + r * KXL_XP + (i & 15u) * 16u, (const float *)a->x + (unsigned long long)(ok ? row0 + r : 0u) * k + c, ok);
-        }
+        KX_UNROLL
+        for (kx_u i = 0u; i < KXL_NX; i++)
+            kx_cp16_if(sm + KXL_OX + ((tid >> 4) + 16u * i) * KXL_XP + (tid & 15u) * 16u, f->x + (unsigned long long)(16u * i) * k, in_x && (f->ok >> (16u + i) & 1u));
+        f->x += 64u;
     } else {
         for (kx_u i = tid; i < KXL_BX * 64u; i += 256u) {
             const kx_u r = i >> 6, c = st * 64u + (i & 63u);
@@ -2517,12 +2631,14 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     KX_DYN_SHARED(sm);
     const kx_u k = KXL_K(a.k), nst = (k + 63u) / 64u, row0 = kx_by() * KXL_BX;
     const kx_u s = kx_tid() >> 5, lx = kx_tid() >> 3 & 3u, lw = kx_tid() & 7u;
+    struct KXL_F(kxl_from) from;
     struct kxl_tile w;
     float acc[KXL_TX][KXL_TW];
     float *part = (float *)sm, *tile = part + 8u * 16u * KXL_P;
 
     kx_wait();
     kxl_tile_at(&a, kx_bx(), KXL_COLS, KXL_GEGLU, &w);
+    KXL_F(kxl_from_at)(&from, &a, &w, row0);
     KX_UNROLL
     for (int i = 0; i < KXL_TX; i++) {
         KX_UNROLL
@@ -2531,7 +2647,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
     }
     for (kx_u st = 0u; st < KXL_STAGES - 1u; st++) {
         if (st < nst)
-            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &w, row0, st);
+            KXL_F(kxl_fill)(sm + st * KXL_STAGE, &a, &from, row0, st);
         kx_cp_commit();
     }
     for (kx_u st = 0u; st < nst; st++) {
@@ -2541,7 +2657,7 @@ KX_KERNEL(KXL_NAME, 256, KXL_MINB, struct kx_linear, a)
         kx_cp_wait(KXL_STAGES - 2);
         kx_sync();
         if (next < nst)
-            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &w, row0, next);
+            KXL_F(kxl_fill)(sm + next % KXL_STAGES * KXL_STAGE, &a, &from, row0, next);
         kx_cp_commit();
         if (st * 64u + s * 8u < k) {
             KX_UNROLL
