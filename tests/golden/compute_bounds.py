@@ -9,7 +9,7 @@ tests/models/test_mdl_*_golden.c come from these. Needs torch and transformers; 
 """
 import json, pathlib, sys
 import torch
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 HERE = pathlib.Path(__file__).parent
 
@@ -58,6 +58,20 @@ def bert():
     print("minilm: " + ", ".join(f"{k} {v:.2g}" for k, v in worst.items()))
 
 
+def deberta():
+    """Logits; in tf32 the products of attention round their factors too, as compute = tf32 does there."""
+    m = AutoModelForSequenceClassification.from_pretrained(HERE / "reranker", dtype=DTYPE, attn_implementation="eager").eval()
+    plain = torch.bmm
+    if not F16:
+        torch.bmm = lambda a, b: plain(tf32(a), tf32(b))
+    cases = json.load(open(HERE / "reranker/cases.json"))
+    worst = max(abs(m(input_ids=torch.tensor([c["ids"]])).logits.float().item() - c["logit"])
+                for c in cases["cases"] + cases["truncated"])
+    torch.bmm = plain
+    print(f"reranker: logits {worst:.2g}")
+
+
 gemma("gemma3_text")
 gemma("gemma4_text")
 bert()
+deberta()
