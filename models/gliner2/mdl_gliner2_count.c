@@ -9,6 +9,7 @@
  */
 #include "mdl_gliner2.h"
 
+#include <math.h>
 #include <string.h>
 
 static float sigmoid(float x)
