@@ -1,11 +1,11 @@
 /* be_cpu_flin_avx512.c - f32 products with packed F32, F16 or BF16 weights (AVX-512).
  *
  * A unit is 16 outputs, one vector; weights lie as [n_cols][16], and each output is the chain of
- * fma over k = 0, 1, ... that be_cpu_flin_avx2.c runs: same bits. Tiles of up to 8 rows x 3 units
- * or 6 rows x 4: 24 sums in registers, and half as many loads as products, so that neither loads
- * nor the latency of a sum hold up the two multipliers. More rows than 8 are slower where rows lie
- * 4 KiB apart: their lines share one set of the first-level cache.
- * Tests: tests/backends/test_be_cpu_linear.c
+ * fma over k = 0, 1, ... that be_cpu_flin_avx2.c runs: same bits. Tiles of up to 8 rows x 3 units,
+ * 2 rows x 4 where there are few: up to 24 sums in registers, and half as many loads as products,
+ * so that neither loads nor the latency of a sum hold up the two multipliers. More rows than 8 are
+ * slower where rows lie 4 KiB apart: their lines share one set of the first-level cache. Tests:
+ * tests/backends/test_be_cpu_linear.c
  */
 #include "be_cpu_x86.h"
 
@@ -28,9 +28,20 @@ INLINE __m512 widen(enum be_dtype t, const uint8_t *p, size_t idx)
         16));
 }
 
+/* Sanitized builds have one tile for all sizes: what unrolling multiplies, they check (minutes). */
+#ifdef BE_CPU_ONE_TILE
+#define TILE_INLINE static __attribute__((noinline))
+#undef UNROLL
+#undef UNROLL_4
+#define UNROLL
+#define UNROLL_4
+#else
+#define TILE_INLINE INLINE
+#endif
+
 /* rows x (units * 16) outputs over all columns. The units' weights are unit_bytes apart. */
-INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const float *x, size_t ldx,
-                 unsigned rows, unsigned units, float *out, size_t ld)
+TILE_INLINE void tile(enum be_dtype t, const uint8_t *w, size_t unit_bytes, const float *x,
+                      size_t ldx, unsigned rows, unsigned units, float *out, size_t ld)
 {
     __m512 acc[ROWS][4];
 
@@ -73,7 +84,6 @@ INLINE void tile_rows(enum be_dtype t, uint32_t n, const uint8_t *p, size_t ub, 
     tile(t, p + u * ub, ub, x, ldx, rows, units, out + BE_CPU_UNIT * u, ld)
 #define MANY(rows) \
     TILE(rows, 3); \
-    TILE(rows, 2); \
     TILE(rows, 1); \
     break
 #define FEW(rows)  \
@@ -85,13 +95,13 @@ INLINE void tile_rows(enum be_dtype t, uint32_t n, const uint8_t *p, size_t ub, 
     case 2:
         FEW(2);
     case 3:
-        FEW(3);
+        MANY(3);
     case 4:
-        FEW(4);
+        MANY(4);
     case 5:
-        FEW(5);
+        MANY(5);
     case 6:
-        FEW(6);
+        MANY(6);
     case 7:
         MANY(7);
     default:
