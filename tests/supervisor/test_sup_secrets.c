@@ -68,18 +68,21 @@ static void origins(void **state)
         if (rows[i].plain)
             assert_string_equal(out, rows[i].plain);
     }
-    for (int n = 253; n <= 254; n++) /* the longest host, as a name and as an address */
-        for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 2; kind++) { /* the longest host, as a name and as an address */
+        const int most = kind ? 47 : 253;
+
+        for (int n = most; n <= most + 1; n++) {
             char host[255], text[300];
 
             memset(host, kind ? '1' : 'a', sizeof(host));
             if (kind)
                 host[0] = '[', host[n - 1] = ']';
             snprintf(text, sizeof(text), "https://%.*s:65535", n, host);
-            assert_int_equal(sup_origin_parse(out, text, NULL), n == 253 ? RC_OK : RC_INVALID);
-            if (n == 253)
+            assert_int_equal(sup_origin_parse(out, text, NULL), n == most ? RC_OK : RC_INVALID);
+            if (n == most)
                 assert_string_equal(out, text);
         }
+    }
 }
 
 static void what_is_sealed_opens_for_its_origin_alone(void **state)
