@@ -71,7 +71,8 @@ static struct be_kplan_req request_of(const struct be_kentry *e)
     return r;
 }
 
-/* No kernel of the catalog is out of the planner's reach: names and descriptors agree. */
+/* No kernel of the catalog is out of the planner's reach on every device: names and descriptors
+ * agree. One for all devices may have a better one beside it on the newest. */
 static void every_kernel_can_be_planned(void **state)
 {
     for (size_t f = 0; be_kfamilies[f]; f++) {
@@ -79,9 +80,13 @@ static void every_kernel_can_be_planned(void **state)
             const struct be_kentry *e = be_kfamilies[f]->at(i);
             struct be_kplan_req r = request_of(e);
             struct be_kplan p;
+            bool planned = false;
 
-            be_kplan_make(be_kfamilies, &r, &p);
-            if (e->production && p.bucket != e && p.exact != e)
+            for (r.arch = 90; r.arch >= 80 && !planned; r.arch -= 10) {
+                be_kplan_make(be_kfamilies, &r, &p);
+                planned = p.bucket == e || p.exact == e;
+            }
+            if (e->production && !planned)
                 fail_msg("kernel '%s' is never planned: its own shape gives '%s', %s", e->name,
                          p.name, be_kplan_why_name(p.why));
         }
