@@ -28,6 +28,7 @@
 #include "sup_log.h"
 #include "sup_metrics.h"
 #include "sup_quota.h"
+#include "sup_quota_file.h"
 #include "sup_spans.h"
 #include "sup_role.h"
 
@@ -39,8 +40,9 @@
 #define FDS_PER_WORKER 4
 
 struct front {
-    struct sup_front pub; /* first: handlers get it as user */
-    struct sup_conf conf; /* pub.conf: this process's own, its live options change */
+    struct sup_front pub;        /* first: handlers get it as user */
+    struct sup_quota_file *days; /* NULL: what is used of a day is not kept */
+    struct sup_conf conf;        /* pub.conf: this process's own, its live options change */
     uv_timer_t lag, grace;
     uint64_t lag_due_ms;
     double lags[LAG_WINDOW];
@@ -76,6 +78,8 @@ static void on_lag(uv_timer_t *t)
     for (int i = 0; i < LAG_WINDOW; i++)
         worst = f->lags[i] > worst ? f->lags[i] : worst;
     sup_series_set(f->m_lag, worst);
+    if (f->n_lags % (SUP_QUOTA_SAVE_MS / LAG_EVERY_MS) == 0)
+        sup_quota_file_save(f->days, f->pub.quota, (uint64_t)time(NULL));
     if (f->n_lags % LAG_WINDOW == 0) {
         watch_rss(f);
         sup_series_set(f->m_dropped, (double)sup_log_dropped());
@@ -209,6 +213,17 @@ static enum rc listen_and_lock(struct front *f, struct rc_err *err)
     return RC_OK;
 }
 
+/* Without it the server works, and forgets at its end what was used today. */
+static void open_days(struct front *f)
+{
+    struct rc_err err = RC_ERR_INIT;
+
+    if (f->pub.conf->vault_dir[0] &&
+        sup_quota_file_open(&f->days, f->pub.conf->vault_dir, f->pub.quota, (uint64_t)time(NULL),
+                            &err) != RC_OK)
+        SUP_LOG(SUP_WARN, "quota_days_not_kept", SUP_S("error", err.msg));
+}
+
 static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_err *err)
 {
     const struct sup_conf *c = f->pub.conf;
@@ -222,6 +237,7 @@ static enum rc start(struct front *f, const struct sup_role_fds *fds, struct rc_
     if (uv_loop_init(&f->pub.loop) != 0 || !(f->pub.metrics = sup_metrics_new()) ||
         !(f->pub.quota = sup_quota_new(SUP_TENANTS_MAX)))
         return rc_fail(err, RC_NOMEM, "no memory for the loop");
+    open_days(f);
     f->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     f->page_bytes = sysconf(_SC_PAGESIZE);
     f->m_lag = sup_series(f->pub.metrics, SUP_M_LOOP_LAG, NULL, NULL);
@@ -271,6 +287,8 @@ int sup_front_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
     sup_spans_free(&f.pub.spans);
     uv_run(&f.pub.loop, UV_RUN_NOWAIT);
     sup_metrics_free(&f.pub.metrics);
+    sup_quota_file_save(f.days, f.pub.quota, (uint64_t)time(NULL));
+    sup_quota_file_close(&f.days);
     sup_quota_free(&f.pub.quota);
     uv_loop_close(&f.pub.loop);
     if (f.statm_fd >= 0)

@@ -336,6 +336,26 @@ void sup_quota_settle(struct sup_tenant *t, uint64_t n, uint64_t taken_unix_s, u
     t->day_used = t->day_used > UINT64_MAX - used ? UINT64_MAX : t->day_used + used;
 }
 
+void sup_quota_days(const struct sup_quota *q, uint64_t day,
+                    void (*fn)(void *user, const char *tenant, uint64_t used), void *user)
+{
+    for (size_t i = 0; i < CHAINS; i++)
+        for (const struct sup_tenant *t = q->table[i]; t; t = t->chain)
+            if (t->day == day && t->day_used > 0)
+                fn(user, t->name, t->day_used);
+}
+
+bool sup_quota_restore(struct sup_quota *q, const char *tenant, uint64_t day, uint64_t used)
+{
+    struct sup_tenant *t = find_or_make(q, tenant);
+
+    if (!t)
+        return false;
+    t->day = day;
+    t->day_used = used;
+    return true;
+}
+
 static void show(const struct bucket *b, uint64_t limit, struct sup_quota_left *out)
 {
     double left = (double)limit - b->used + ROUNDING;

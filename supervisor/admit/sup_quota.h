@@ -3,7 +3,8 @@
  *
  * The two per-minute limits are buckets that hold a minute's worth and drain all the
  * time; a charge may be put right later, also beyond what the bucket holds, and then
- * has to drain first. Days are of UTC. All of it is in memory: a restart forgets it.
+ * has to drain first. Days are of UTC. All of it is in memory; what is used of a day can be
+ * taken out and put back (sup_quota_file.h), a minute cannot.
  * At most `cap` tenants are remembered; the longest idle one makes room.
  * Pure: the caller says what time it is. Knows no HTTP. Page: docs/admission.md.
  * Tests: tests/supervisor/test_sup_quota.c
@@ -79,6 +80,12 @@ bool sup_quota_charge(struct sup_tenant *t, uint64_t n, uint64_t already,
  * put right. */
 void sup_quota_settle(struct sup_tenant *t, uint64_t n, uint64_t taken_unix_s, uint64_t used,
                       const struct sup_clock *now);
+
+/* Each tenant that has used something of that day (Unix time / 86400). */
+void sup_quota_days(const struct sup_quota *q, uint64_t day,
+                    void (*fn)(void *user, const char *tenant, uint64_t used), void *user);
+/* The other way, before the first request. False: no name of a tenant, or no more can be kept. */
+bool sup_quota_restore(struct sup_quota *q, const char *tenant, uint64_t day, uint64_t used);
 
 struct sup_quota_left {
     uint64_t limit, left;

@@ -250,7 +250,8 @@ static enum rc do_rotate_master(struct cred_cmd *c, struct rc_err *err)
         (rc = write_secrets(c, "master_key.rotate", "", err)) == RC_OK)
         fprintf(stderr,
                 "%zu credentials are sealed under the new key. Put it in the place of the old "
-                "one, then restart the server: until then it goes on with what it has.\n",
+                "one, then tell the server (kill -HUP, systemctl reload): until then it goes on "
+                "with what it has.\n",
                 c->secrets.n);
     sup_master_free(&next);
     return rc;

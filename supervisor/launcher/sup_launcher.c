@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sodium.h>
@@ -31,6 +32,7 @@
 #include "ipc.h"
 #include "sup_launcher_impl.h"
 #include "sup_log.h"
+#include "sup_master.h"
 #include "sup_roles.h"
 #include "sup_scan.h"
 #include "sup_spawn.h"
@@ -304,17 +306,34 @@ static void reload_conf(struct launcher *l)
     free(json);
 }
 
-/* What lies in files that may change while the server runs: each reader is told. */
-static void on_reload_signal(struct launcher *l)
+/* The vault can open nothing outside its folder any more; the key's bytes are never read here. */
+static void tell_vault(struct launcher *l)
 {
     Ipc__Vault v = IPC__VAULT__INIT;
     Ipc__VaultReload reload = IPC__VAULT_RELOAD__INIT;
+    struct rc_err err = RC_ERR_INIT;
+    char path[PATH_MAX];
+    int fd = -1;
+
+    if (sup_master_open(&fd, path, sizeof(path), l->conf->vault_key_file,
+                        getenv("CREDENTIALS_DIRECTORY"), &err) != RC_OK)
+        SUP_LOG(SUP_ERROR, "master_key_refused", SUP_S("error", err.msg),
+                SUP_S("goes_on_with", "the key of before"));
+    v.body_case = IPC__VAULT__BODY_RELOAD;
+    v.reload = &reload;
+    tell_role(l, &l->role[SUP_ROLE_VAULT], &v.base, &fd, fd >= 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* What lies in files that may change while the server runs: each reader is told. */
+static void on_reload_signal(struct launcher *l)
+{
     bool vault = l->role[SUP_ROLE_VAULT].pid != 0;
 
     SUP_LOG(SUP_INFO, "reload_asked", SUP_B("vault", vault));
-    v.body_case = IPC__VAULT__BODY_RELOAD;
-    v.reload = &reload;
-    tell_role(l, &l->role[SUP_ROLE_VAULT], &v.base, NULL, 0);
+    if (vault)
+        tell_vault(l);
     if (l->source && l->source->read)
         reload_conf(l);
 }

@@ -61,41 +61,63 @@ static enum rc check_file(int fd, const char *path, struct rc_err *err)
     return RC_OK;
 }
 
-enum rc sup_master_read(uint8_t **out, const char *file, const char *credentials,
-                        struct rc_err *err)
+enum rc sup_master_open(int *out_fd, char *out_path, size_t cap, const char *file,
+                        const char *credentials, struct rc_err *err)
 {
     bool named = file && *file;
-    char path[PATH_MAX], text[FILE_MAX + 1];
-    uint8_t *key = NULL;
-    ssize_t n;
-    enum rc rc;
     int fd;
 
-    *out = NULL;
+    *out_fd = -1;
     if (!named && !(credentials && *credentials))
         return RC_OK;
-    snprintf(path, sizeof(path), "%s%s%s", named ? file : credentials, named ? "" : "/",
+    snprintf(out_path, cap, "%s%s%s", named ? file : credentials, named ? "" : "/",
              named ? "" : SUP_MASTER_CREDENTIAL);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    fd = open(out_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 && errno == ENOENT && !named)
         return RC_OK;
     if (fd < 0)
         return rc_fail_what(err, errno == ENOENT ? RC_NOT_FOUND : RC_IO, "vault_key_file",
-                            "the master key '%.200s': %s", path, strerror(errno));
-    if ((rc = check_file(fd, path, err)) == RC_OK) {
-        if ((n = read(fd, text, sizeof(text))) < 0)
-            rc = rc_fail_what(err, RC_IO, "vault_key_file", "'%.200s': %s", path, strerror(errno));
-        else if (!(key = sodium_malloc(SUP_MASTER_BYTES)))
-            rc = rc_fail(err, RC_NOMEM, "no locked memory for the master key");
-        else if ((rc = sup_master_parse(key, text, (size_t)n, err)) != RC_OK)
-            rc_wrap(err, "'%.200s'", path);
-        sodium_memzero(text, sizeof(text));
-    }
-    close(fd);
+                            "the master key '%.200s': %s", out_path, strerror(errno));
+    *out_fd = fd;
+    return RC_OK;
+}
+
+enum rc sup_master_read_fd(uint8_t **out, int fd, const char *path, struct rc_err *err)
+{
+    char text[FILE_MAX + 1];
+    uint8_t *key = NULL;
+    ssize_t n;
+    enum rc rc = check_file(fd, path, err);
+
+    *out = NULL;
+    if (rc != RC_OK)
+        return rc;
+    if ((n = read(fd, text, sizeof(text))) < 0)
+        rc = rc_fail_what(err, RC_IO, "vault_key_file", "'%.200s': %s", path, strerror(errno));
+    else if (!(key = sodium_malloc(SUP_MASTER_BYTES)))
+        rc = rc_fail(err, RC_NOMEM, "no locked memory for the master key");
+    else if ((rc = sup_master_parse(key, text, (size_t)n, err)) != RC_OK)
+        rc_wrap(err, "'%.200s'", path);
+    sodium_memzero(text, sizeof(text));
     if (rc == RC_OK)
         *out = key;
     else
         sup_master_free(&key);
+    return rc;
+}
+
+enum rc sup_master_read(uint8_t **out, const char *file, const char *credentials,
+                        struct rc_err *err)
+{
+    char path[PATH_MAX];
+    int fd;
+    enum rc rc = sup_master_open(&fd, path, sizeof(path), file, credentials, err);
+
+    *out = NULL;
+    if (rc != RC_OK || fd < 0)
+        return rc;
+    rc = sup_master_read_fd(out, fd, path, err);
+    close(fd);
     return rc;
 }
 

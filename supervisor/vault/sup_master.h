@@ -21,6 +21,12 @@
  * write it), RC_FORMAT, RC_NOMEM. */
 enum rc sup_master_read(uint8_t **out, const char *file, const char *credentials,
                         struct rc_err *err);
+/* The two halves of that: who may not open files any more is handed one that another process
+ * opened. *out_fd is -1 when there is none; out_path [cap] names it in messages. */
+enum rc sup_master_open(int *out_fd, char *out_path, size_t cap, const char *file,
+                        const char *credentials, struct rc_err *err);
+/* fd: borrowed, at its beginning. */
+enum rc sup_master_read_fd(uint8_t **out, int fd, const char *path, struct rc_err *err);
 /* The 32 bytes out of what a file holds. Errors: RC_FORMAT. */
 enum rc sup_master_parse(uint8_t out[SUP_MASTER_BYTES], const char *text, size_t n,
                          struct rc_err *err);

@@ -44,6 +44,7 @@ struct vault {
     struct sup_keys keys;
     struct sup_secrets secrets;
     uint8_t *master; /* NULL: credentials stay sealed */
+    int key_fd;      /* the master key's file, come with the message in work; -1 = none */
     uint64_t generation;
     bool audit_failed; /* the last line of the audit log */
     struct sup_walls_layer layer[SUP_VAULT_LAYERS];
@@ -171,31 +172,29 @@ static void audit(struct vault *v, const char *act, const char *who, const char 
 }
 
 /* Without a master key they stay sealed, and nobody is given any. */
-static enum rc open_secrets(struct vault *v, struct sup_secrets *s, struct rc_err *err)
+static enum rc open_secrets(struct sup_secrets *s, const uint8_t *master, struct rc_err *err)
 {
-    enum rc rc;
-
-    if (!v->master) {
-        if (s->n)
-            SUP_LOG(SUP_WARN, "credentials_sealed", SUP_I("credentials", s->n),
-                    SUP_S("hint", "no master key: set vault_key_file"));
-        return RC_OK;
-    }
-    if ((rc = sup_secrets_open(s, v->master, err)) == RC_CONFLICT)
-        audit(v, "master_key.refused", "vault", "");
-    return rc;
+    if (master)
+        return sup_secrets_open(s, master, err);
+    if (s->n)
+        SUP_LOG(SUP_WARN, "credentials_sealed", SUP_I("credentials", s->n),
+                SUP_S("hint", "no master key: set vault_key_file"));
+    return RC_OK;
 }
 
 /* All of the new state, or the old one. */
-static enum rc load(struct vault *v, struct rc_err *err)
+static enum rc load(struct vault *v, const uint8_t *master, bool *key_refused, struct rc_err *err)
 {
     struct sup_keys keys = {0};
     struct sup_secrets secrets = {0};
     enum rc rc;
 
-    if ((rc = sup_keys_load(&keys, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
-        (rc = sup_secrets_load(&secrets, v->dir_fd, v->conf->vault_dir, err)) != RC_OK ||
-        (rc = open_secrets(v, &secrets, err)) != RC_OK) {
+    *key_refused = false;
+    if ((rc = sup_keys_load(&keys, v->dir_fd, v->conf->vault_dir, err)) == RC_OK &&
+        (rc = sup_secrets_load(&secrets, v->dir_fd, v->conf->vault_dir, err)) == RC_OK &&
+        (rc = open_secrets(&secrets, master, err)) == RC_CONFLICT)
+        *key_refused = true;
+    if (rc != RC_OK) {
         sup_keys_deinit(&keys);
         sup_secrets_deinit(&secrets);
         return rc;
@@ -207,12 +206,59 @@ static enum rc load(struct vault *v, struct rc_err *err)
     return RC_OK;
 }
 
+/* The key that came with the message, when it is another one than ours; NULL = none, or it is no
+ * key, which the log says: what is known goes on. */
+static uint8_t *next_master(struct vault *v)
+{
+    struct rc_err err = RC_ERR_INIT;
+    uint8_t *key = NULL;
+
+    if (v->key_fd < 0)
+        return NULL;
+    if (sup_master_read_fd(&key, v->key_fd, "vault_key_file", &err) != RC_OK)
+        SUP_LOG(SUP_ERROR, "master_key_refused", SUP_S("error", err.msg),
+                SUP_S("goes_on_with", "the key of before"));
+    else if (v->master && sodium_memcmp(key, v->master, SUP_MASTER_BYTES) == 0)
+        sup_master_free(&key);
+    return key;
+}
+
+/* The key file and the credentials change one after the other, so either key may be the one that
+ * opens them just now; the one that does is ours from then on. */
+static enum rc load_with_either(struct vault *v, struct rc_err *err)
+{
+    uint8_t *next = next_master(v);
+    struct rc_err why = RC_ERR_INIT;
+    bool refused;
+    enum rc rc;
+
+    if (!next) {
+        rc = load(v, v->master, &refused, err);
+    } else if ((rc = load(v, next, &refused, &why)) == RC_OK) {
+        sup_master_free(&v->master);
+        v->master = next;
+        next = NULL;
+        SUP_LOG(SUP_INFO, "master_key_taken", SUP_I("credentials", n_secrets(v)));
+        audit(v, "master_key.taken", "vault", "");
+    } else if (!refused || !v->master) {
+        *err = why;
+    } else if ((rc = load(v, v->master, &refused, err)) == RC_OK) {
+        SUP_LOG(SUP_WARN, "master_key_refused", SUP_S("error", why.msg),
+                SUP_S("goes_on_with", "the key of before"));
+        audit(v, "master_key.refused", "vault", "");
+    }
+    if (refused)
+        audit(v, "master_key.refused", "vault", "");
+    sup_master_free(&next);
+    return rc;
+}
+
 /* ---------------------------------------------------------- what may be said */
 
 static void on_reload(struct vault *v, enum who w, const Ipc__Vault *in)
 {
     struct rc_err err = RC_ERR_INIT;
-    enum rc rc = load(v, &err);
+    enum rc rc = load_with_either(v, &err);
 
     (void)w, (void)in;
     if (rc == RC_OK) {
@@ -292,12 +338,41 @@ static const struct {
     {FETCHER, IPC__VAULT__BODY_WANT, on_want},
 };
 
+/* A descriptor is the launcher's to send, one with a message. */
+static bool take_fds(struct vault *v, enum who w, const int *fds, size_t n)
+{
+    bool right = n == 0 || (n == 1 && w == LAUNCHER);
+
+    for (size_t i = 0; i < n && !right; i++)
+        close(fds[i]);
+    v->key_fd = right && n ? fds[0] : -1;
+    return right;
+}
+
+static void drop_fds(struct vault *v)
+{
+    if (v->key_fd >= 0)
+        close(v->key_fd);
+    v->key_fd = -1;
+}
+
+static void obey(struct vault *v, enum who w, const Ipc__Vault *in)
+{
+    for (size_t i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
+        if (cmds[i].who == w && cmds[i].message == in->body_case) {
+            cmds[i].handler(v, w, in);
+            return;
+        }
+    peer_end(v, w, "a message it may not send");
+}
+
 static void on_readable(struct vault *v, enum who w)
 {
     struct rc_err err = RC_ERR_INIT;
     ProtobufCMessage *m = NULL;
-    enum rc rc = ipc_recv(v->peer[w].fd, &ipc__vault__descriptor, &m, NULL, NULL, &err);
-    const Ipc__Vault *in = (const Ipc__Vault *)m;
+    int fds[IPC_FDS_MAX];
+    size_t n_fds = 0;
+    enum rc rc = ipc_recv(v->peer[w].fd, &ipc__vault__descriptor, &m, fds, &n_fds, &err);
 
     if (rc == RC_AGAIN)
         return;
@@ -305,14 +380,12 @@ static void on_readable(struct vault *v, enum who w)
         peer_end(v, w, rc == RC_CLOSED ? NULL : err.msg);
         return;
     }
-    for (size_t i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
-        if (cmds[i].who == w && cmds[i].message == in->body_case) {
-            cmds[i].handler(v, w, in);
-            protobuf_c_message_free_unpacked(m, NULL);
-            return;
-        }
+    if (take_fds(v, w, fds, n_fds))
+        obey(v, w, (const Ipc__Vault *)m);
+    else
+        peer_end(v, w, "a descriptor it may not send");
+    drop_fds(v);
     protobuf_c_message_free_unpacked(m, NULL);
-    peer_end(v, w, "a message it may not send");
 }
 
 /* --------------------------------------------------------------------- life */
@@ -330,7 +403,7 @@ static enum rc start(struct vault *v, struct rc_err *err)
                               err)) != RC_OK ||
         (rc = sup_vault_dir_open(&v->dir_fd, v->conf->vault_dir, false, err)) != RC_OK ||
         (rc = sup_vault_sandbox(v->conf->sandbox, v->dir_fd, v->layer, err)) != RC_OK ||
-        (rc = load(v, err)) != RC_OK)
+        (rc = load_with_either(v, err)) != RC_OK)
         return rc;
     v->generation = 1;
     SUP_LOG(SUP_INFO, "vault_ready", SUP_S("vault_dir", v->conf->vault_dir),
@@ -362,7 +435,7 @@ static void run(struct vault *v)
 
 int sup_vault_main(const struct sup_conf *conf, const struct sup_role_fds *fds)
 {
-    struct vault v = {.conf = conf, .dir_fd = -1};
+    struct vault v = {.conf = conf, .dir_fd = -1, .key_fd = -1};
     struct rc_err err = RC_ERR_INIT;
     enum rc rc;
 

@@ -5,6 +5,8 @@ revoked while requests run. Reading /proc/PID/mem needs root or the same user wi
 """
 import json
 import os
+import random
+import shutil
 import re
 import signal
 import subprocess
@@ -397,6 +399,72 @@ def credentials_are_sealed_and_never_shown():
     acts = [json.loads(line)["act"] for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
     for act in ("credential.set", "credential.rotate", "credential.remove", "master_key.rotate", "master_key.refused", "vault.reload"):
         check(act in acts, f"{act} in the audit log")
+
+
+@case
+def the_master_key_is_replaced_while_the_server_runs():
+    d = folder()
+    key, one, two = (os.path.join(d, "..", n) for n in ("in_force", "one", "two"))
+    keys(d, "create")
+    for path in (one, two):
+        credentials(None, "make-key", path)
+    shutil.copy(one, key)
+
+    def put(path):  # as an operator does: whole or not at all
+        shutil.copy(path, key + ".new")
+        os.replace(key + ".new", key)
+
+    def last(s, event):
+        return [e for e in s.log() if e.get("event") == event][-1]
+
+    credentials(d, "set", "https://hub.example", "--key-file", one, secret="a")
+    with Server(vault_dir=d, vault_key_file=key) as s:
+        before = sorted(p for p, _ in children(s.proc.pid))
+        credentials(d, "rotate-master", "--key-file", one, "--new-key-file", two)
+        hup(s)  # the file of the key is still the old one: what was opened goes on
+        check("another master key" in last(s, "vault_reload_failed")["error"], "it says why")
+        put(two)
+        hup(s)
+        equal(last(s, "vault_reloaded")["credentials"], 1, "under the new key")
+        equal(last(s, "master_key_taken")["credentials"], 1, "and it says so")
+        credentials(d, "set", "https://more.example", "--key-file", two, secret="b")
+        hup(s)
+        equal(last(s, "vault_reloaded")["credentials"], 2, "what is sealed under it from then on")
+        put(one)  # a key that opens nothing: the one of before goes on
+        hup(s)
+        equal(last(s, "vault_reloaded")["credentials"], 2, "with a key file that does not fit")
+        check("another master key" in last(s, "master_key_refused")["error"], "it is named")
+        put(two)
+        os.unlink(key)
+        hup(s)
+        check("No such file" in last(s, "master_key_refused")["error"], "no key file")
+        equal(last(s, "vault_reloaded")["credentials"], 2, "without a key file")
+        put(two)
+        equal(sorted(p for p, _ in children(s.proc.pid)), before, "nothing was started again")
+
+        # killed at any moment, the folder opens under one of the two keys, and the server never loses what it has
+        rnd, turned, now, other = random.Random(7), 0, two, one
+        for i in range(60):
+            p = subprocess.Popen([os.path.join(BIN, "inferd"), "credentials", "rotate-master", "--key-file", now, "--new-key-file", other,
+                                  "--vault-dir", d], stderr=subprocess.DEVNULL)
+            time.sleep(rnd.uniform(0, 0.02) * SLOW)
+            p.kill()
+            p.wait()
+            opens = [f for f in (now, other) if credentials(d, "set", "https://probe.example", "--key-file", f, secret="c", ok=False).returncode == 0]
+            equal(len(opens), 1, f"round {i}: keys that open the folder")
+            if opens[0] == other:
+                turned, now, other = turned + 1, other, now
+                put(now)
+            if i % 6 == 5:
+                hup(s)
+                equal(last(s, "vault_reloaded")["credentials"], 3, f"round {i}")
+        put(now)
+        hup(s)
+        check(0 < turned < 60, f"{turned} of 60 came through before they were killed")
+    with Server(vault_dir=d, vault_key_file=key) as s:
+        equal(last(s, "vault_ready")["credentials"], 3, "after a restart")
+    acts = [json.loads(line)["act"] for line in open(os.path.join(d, "audit.jsonl"), encoding="utf-8")]
+    check("master_key.taken" in acts, "in the audit log")
 
 
 @case

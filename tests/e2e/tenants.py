@@ -5,12 +5,13 @@ beside it (exact figures: docs/performance.md, made by tests/bench/run tenants).
 """
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 
-from inferd_test import BIN, TINY_BERT, TINY_GEMMA, Server, case, check, equal, main, wait_for
+from inferd_test import BIN, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, equal, main, wait_for
 
 EMBED = "/v1/embeddings"
 COMP = "/v1/completions"
@@ -109,6 +110,45 @@ def tokens_a_minute_and_a_day():
         to_midnight = 86400 - time.time() % 86400
         check(abs(wait - to_midnight) < 5 or wait < 5, f"until midnight UTC: {wait}, not {to_midnight}")
         check(t.metric('inferd_tenant_tokens_total{tenant="d",kind="answer"}') == 30, "tokens by tenant")
+
+
+@case
+def the_tokens_of_a_day_outlive_the_server():
+    if 86400 - time.time() % 86400 < 120:
+        raise Skip("it is nearly midnight UTC")
+
+    def asked(t, what):
+        return refused(t.post("d", COMP, {**GEN, "max_tokens": 30}), "QUOTA_EXCEEDED", what)
+
+    def again(t, sig):
+        t.s.proc.send_signal(sig)
+        t.s.proc.wait(30 * SLOW)
+        t.s.start()
+
+    with Tenants(d=("--tokens-per-day", "40")) as t:
+        usage = os.path.join(t.folder, "usage")
+        equal(t.post("d", COMP, {**GEN, "max_tokens": 30}).status, 200, "within the day")
+        asked(t, "used up")
+        again(t, signal.SIGTERM)
+        asked(t, "after a restart")
+        equal(os.stat(usage).st_mode & 0o777, 0o600, "its mode")
+        again(t, signal.SIGTERM)
+        again(t, signal.SIGKILL)
+        asked(t, "after restarts in which nothing was asked, the last without a last word")
+        for spoilt in (b"", b"no such file"):
+            t.s.proc.send_signal(signal.SIGTERM)
+            t.s.proc.wait(30 * SLOW)
+            with open(usage, "wb") as f:
+                f.write(spoilt)
+            t.s.start()
+            equal(sum(e.get("event") == "quota_days_lost" for e in t.s.log()), bool(spoilt), "an empty file is a new one, a broken one is named")
+            equal(t.post("d", COMP, {**GEN, "max_tokens": 30}).status, 200, "counted from zero")
+            asked(t, "and on")
+        time.sleep(6)  # written meanwhile
+        again(t, signal.SIGKILL)
+        asked(t, "after a crash")
+        with Server(models=t.s.models, vault_dir=t.folder) as other:
+            check(any("another server" in e.get("error", "") for e in other.log() if e.get("event") == "quota_days_not_kept"), "one keeps them")
 
 
 @case

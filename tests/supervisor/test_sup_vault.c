@@ -304,6 +304,80 @@ static void a_secret_is_for_its_origin_alone(void **state)
     want("https://hub:443", SECRET);
 }
 
+/* SIGHUP as the launcher passes it on, with the file of the master key. */
+static void reload_with(const char *key_text)
+{
+    Ipc__VaultReload r = IPC__VAULT_RELOAD__INIT;
+    Ipc__Vault m = IPC__VAULT__INIT;
+    int fd;
+
+    unlink(tmp_path("next"));
+    tmp_write("next", key_text);
+    MUST(chmod(tmp_path("next"), 0400) == 0);
+    MUST((fd = open(tmp_path("next"), O_RDONLY | O_CLOEXEC)) >= 0);
+    m.body_case = IPC__VAULT__BODY_RELOAD;
+    m.reload = &r;
+    assert_int_equal(ipc_send(launcher, &m.base, &fd, 1, NULL), RC_OK);
+    close(fd);
+}
+
+#define OTHER "another key of thirty-two bytes!"
+#define THIRD "the third key of thirty-two byte"
+
+/* Key and credentials are replaced one after the other: at no step is a secret lost. */
+static void a_new_master_key_is_taken_while_it_runs(void **state)
+{
+    static const struct {
+        const char *sealed, *key; /* NULL: as before */
+        bool failed;
+    } step[] = {
+        {NULL, MASTER, false},      /* nothing has changed */
+        {NULL, OTHER, false},       /* the key came first: that of before goes on */
+        {OTHER, MASTER, true},      /* both keys of the disk are wrong for each other */
+        {NULL, OTHER, false},       /* now they go together */
+        {NULL, OTHER, false},       /* and stay */
+        {NULL, "too short", false}, /* no key */
+        {THIRD, THIRD, false},      /* both at once */
+        {NULL, NULL, false},        /* a reload without a key file */
+        {MASTER, OTHER, true},      /* neither opens it: what was opened goes on */
+        {THIRD, OTHER, false},
+    };
+
+    (void)state;
+    changed(front, 1, false);
+    changed(fetcher, 1, false);
+    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        Ipc__VaultReload r = IPC__VAULT_RELOAD__INIT;
+
+        if (step[i].sealed)
+            write_secrets(step[i].sealed);
+        if (step[i].key)
+            reload_with(step[i].key);
+        else
+            say(launcher, IPC__VAULT__BODY_RELOAD, &r);
+        changed(front, 1, step[i].failed);
+        changed(fetcher, 1, step[i].failed);
+        want("https://hub:443", SECRET);
+    }
+}
+
+static void only_the_launcher_sends_descriptors(void **state)
+{
+    Ipc__VaultCheck c = IPC__VAULT_CHECK__INIT;
+    Ipc__Vault m = IPC__VAULT__INIT;
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)state;
+    changed(front, 1, false);
+    changed(fetcher, 1, false);
+    m.body_case = IPC__VAULT__BODY_CHECK;
+    m.check = &c;
+    assert_int_equal(ipc_send(front, &m.base, &fd, 1, NULL), RC_OK);
+    close(fd);
+    assert_null(hear(front));
+    want("https://hub:443", SECRET); /* the others go on */
+}
+
 /* Each row: who says what it may not. Its channel ends; the others go on. */
 static void who_may_say_what(void **state)
 {
@@ -489,6 +563,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(it_knows_its_keys),
         T(a_reload_brings_new_keys_and_a_bad_file_none),
+        T(a_new_master_key_is_taken_while_it_runs),
+        T(only_the_launcher_sends_descriptors),
         T(a_secret_is_for_its_origin_alone),
         T(acts_of_the_front_are_noted_and_cannot_forge),
         W(0),
