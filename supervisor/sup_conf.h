@@ -146,6 +146,8 @@
       "gets a span for each request (OTLP/HTTP JSON); empty = no spans")                           \
     X(trace_percent, U64, 100, 0, 100, "watch", "of the requests that come without a trace, how "  \
       "many begin one; a caller's own choice is followed")                                         \
+    X(usage_log, BOOL, true, 0, 0, "watch", "one log line with the tokens of each request that "   \
+      "used a model, by tenant and key")                                                           \
     X(access_log, BOOL, true, 0, 0, "watch", "one log line per finished request")
 
 /* Where a value came from, least to strongest. */

@@ -30,6 +30,7 @@ static const enum sup_option live[] = {
     SUP_OPT_silence_timeout_ms,
     SUP_OPT_trace_percent,
     SUP_OPT_access_log,
+    SUP_OPT_usage_log,
     SUP_OPT_log_level,
     /* loads of models: told to a worker once */
     SUP_OPT_load_timeout_s,

@@ -96,6 +96,7 @@ static void on_timer_closed(uv_handle_t *h)
 static void destroy(struct sup_call *c)
 {
     cancel_all(c);
+    sup_admit_record(c);
     sup_media_remote_free(&c->remote);
     if (c->ops->deinit)
         c->ops->deinit(c);

@@ -15,6 +15,7 @@
 #include "sup_front.h"
 #include "sup_grant.h"
 #include "sup_http.h"
+#include "sup_log.h"
 #include "sup_metrics.h"
 #include "sup_quota.h"
 
@@ -237,6 +238,8 @@ bool sup_admit_charge(struct sup_part *p, const Ipc__Frame *task, struct sup_fai
         sup_admit_refused(c, sup_quota_word(no.why));
         return false;
     }
+    if (c->req)
+        snprintf(c->id, sizeof(c->id), "%s", sup_req_id(c->req));
     p->price = price;
     p->charged = sup_cost_all(&price);
     p->charged_unix_s = now.unix_s;
@@ -253,6 +256,10 @@ static void settle(struct sup_part *p, const struct sup_cost *used)
         return;
     sup_quota_settle(c->tenant, p->charged, p->charged_unix_s, sup_cost_all(used), &now);
     p->charged = 0;
+    c->used.prompt += used->prompt;
+    c->used.answer += used->answer;
+    c->used.cached += used->cached;
+    c->n_settled++;
     sup_series_add(series_of(c->front, c->tenant, NOTE_PROMPT), (double)used->prompt);
     sup_series_add(series_of(c->front, c->tenant, NOTE_ANSWER), (double)used->answer);
 }
@@ -278,6 +285,16 @@ void sup_admit_end(struct sup_part *p, bool ok, bool started)
         used.answer = p->n_deltas; /* at least a token each */
     }
     settle(p, &used);
+}
+
+void sup_admit_record(const struct sup_call *c)
+{
+    if (c->n_settled == 0 || sup_cost_all(&c->used) == 0 || !c->front->conf->usage_log)
+        return;
+    SUP_LOG(SUP_INFO, "usage", SUP_S("id", c->id), SUP_S("tenant", c->grant->tenant),
+            SUP_S("key_id", c->grant->key_id[0] ? c->grant->key_id : NULL),
+            SUP_S("model", c->model_id), SUP_I("prompt_tokens", c->used.prompt),
+            SUP_I("cached_tokens", c->used.cached), SUP_I("answer_tokens", c->used.answer));
 }
 
 /* ------------------------------------------------------------------ deadlines */

@@ -42,6 +42,8 @@ bool sup_admit_charge(struct sup_part *p, const Ipc__Frame *task, struct sup_fai
 void sup_admit_frame(struct sup_part *p, const Ipc__Frame *answer);
 /* It is over; ok: with an answer. started: a worker had it. Again: no matter. */
 void sup_admit_end(struct sup_part *p, bool ok, bool started);
+/* One log line of what the request used, once all its parts have ended (option usage_log). */
+void sup_admit_record(const struct sup_call *c);
 /* The model's queue refused it. */
 void sup_admit_refused(struct sup_call *c, const char *reason);
 

@@ -164,6 +164,40 @@ def requests_at_once():
         streams[1].close()
 
 
+def usage_of(t, n):
+    wait_for(lambda: sum(e.get("event") == "usage" for e in t.s.log()) >= n, f"{n} records", 5)
+    return [e for e in t.s.log() if e.get("event") == "usage"]
+
+
+@case
+def each_request_leaves_a_record_of_what_it_used():
+    with Tenants(a=(), b=("--requests-per-minute", "1")) as t:
+        r = t.post("a", COMP, GEN)
+        equal(r.status, 200, "generated")
+        two = t.post("a", COMP, {**GEN, "prompt": ["one two", "three four five"]})
+        equal(two.status, 200, "two prompts")
+        e = t.post("b", EMBED, TEXT)
+        equal(e.status, 200, "embedded")
+        equal(t.post("b", EMBED, TEXT).status, 429, "refused: no record")
+        equal(t.post("a", COMP, {**GEN, "max_tokens": -1}).status, 400, "a mistake: no record")
+        seen = usage_of(t, 3)
+        equal([(u["tenant"], u["model"]) for u in seen], [("a", TINY_GEMMA), ("a", TINY_GEMMA), ("b", TINY_BERT)], "whose and which")
+        for u, answer in zip(seen, (r, two)):
+            told = answer.json["usage"]
+            equal((u["prompt_tokens"], u["answer_tokens"]), (told["prompt_tokens"], told["completion_tokens"]), "tokens")
+            equal(u["id"], answer.headers["x-request-id"], "the request's id")
+        check(all(u["key_id"] for u in seen), "whose key")
+        for tenant in "ab":
+            for kind, name in (("prompt", "prompt_tokens"), ("answer", "answer_tokens")):
+                total = t.metric(f'inferd_tenant_tokens_total{{tenant="{tenant}",kind="{kind}"}}')
+                equal(total or 0, sum(u[name] for u in seen if u["tenant"] == tenant), f"{tenant}'s {kind}")
+        check(not any("one two" in line for line in t.s.log_lines), "no text in the log")
+    with Tenants(server={"usage_log": False}, a=()) as t:
+        equal(t.post("a", COMP, GEN).status, 200, "generated")
+        time.sleep(0.2)
+        check(not any(e.get("event") == "usage" for e in t.s.log()), "off")
+
+
 @case
 def deadlines():
     with Tenants(server={"max_seqs": 1}, a=()) as t:
