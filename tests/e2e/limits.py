@@ -5,13 +5,14 @@ docs/limits.md names. Limits whose two sides need no socket are in unit tests; t
 """
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
 import threading
 import time
 
-from inferd_test import BIN, SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, main, wait_for
+from inferd_test import BIN, ROOT, SLOW, TINY_BERT, TINY_GEMMA, Server, case, check, equal, main, wait_for
 
 BODY = 1300000   # max_body_bytes here
 HEAD = 16384     # max_header_bytes here
@@ -138,6 +139,26 @@ def heads_and_bodies():
         equal(status(got), beyond, f"{what}: {n + 1}")
         check(f'"error":"{word}"'.encode() in got, f"{what}: code: {got[-300:]!r}")
         check(b"Connection: close\r\n" in got, f"{what}: closes")
+
+
+@case
+def bodies_of_routes_that_take_files():
+    """As much more as max_media_bytes take in base64; other routes of that server do not."""
+    media, plain = 3000, 2000
+    most = plain + media // 3 * 4
+    with Server(max_body_bytes=plain, max_media_bytes=media, max_embed_inputs=INPUTS) as s:
+        def sent(path, body, n):
+            text = json.dumps(body).encode()
+            return s.post(path, text + b" " * (n - len(text)))
+
+        text = {"model": TINY_BERT, "input": "a"}
+        equal(sent(EMB, text, most).status, 200, f"{most} bytes")
+        r = sent(EMB, text, most + 1)
+        equal((r.status, code(r.body)), (413, "CONTENT_TOO_LARGE"), f"{most + 1} bytes")
+        r = sent(CHUNK, {"input": "a"}, plain)
+        equal(r.status, 200, "a route without files")
+        r = sent(CHUNK, {"input": "a"}, plain + 1)
+        equal((r.status, code(r.body)), (413, "CONTENT_TOO_LARGE"), "beyond it")
 
 
 # ---------------------------------------------------------------------------------------------------------------- fields
@@ -392,6 +413,21 @@ def times():
 
 
 # ------------------------------------------------------------------------------------------------------------------ keys
+
+@case
+def the_page_names_what_is_there():
+    """Each row of docs/limits.md: the file that defines the limit and the test that tries it exist."""
+    with open(os.path.join(ROOT, "docs", "limits.md"), encoding="utf-8") as f:
+        text = f.read()
+    there = set()
+    for top in ("supervisor", "worker", "proto", "tests"):
+        for _, _, names in os.walk(os.path.join(ROOT, top)):
+            there.update(names)
+    words = set(re.findall(r"`(\w+\.[hcpy]+|test_\w+)`", text))
+    check(len(words) > 40, f"names were found: {len(words)}")
+    for w in sorted(words):
+        check(w in there or w + ".c" in there, f"'{w}' is named and is not there")
+
 
 def run(*args, stdin=None):
     r = subprocess.run([os.path.join(BIN, "inferd"), *args], capture_output=True, text=True, input=stdin, timeout=60 * SLOW,

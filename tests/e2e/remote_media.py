@@ -123,6 +123,9 @@ def all_urls_are_looked_at_before_one_is_asked():
     refused(ask([image(url(PICTURES[0])), image("https://example.com/x.png")]), 403, "CONTENT_NOT_ALLOWED")
     equal(hub.paths("hub"), [], "nobody was asked")
     refused(ask([image(f"{url(PICTURES[0])}?{i}") for i in range(17)]), 400, "INVALID_REQUEST", "more than 16 remote files")
+    equal(hub.paths("hub"), [], "nobody was asked")
+    r = ask([image(f"{url(PICTURES[0])}?{i}") for i in range(16)])
+    equal((r.status, len(hub.paths("hub"))), (200, 16), f"sixteen: {r.body[:200]!r}")
 
 
 @case

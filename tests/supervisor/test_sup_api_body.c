@@ -152,6 +152,37 @@ static void integers_over_64_bits_are_reals(void **state)
     json_decref(j);
 }
 
+/* {"a":[1,1,...]}: 320 bytes are counted for the object, 97 for its member, 144 for the array and
+ * 48 for each value. The most that fits is taken, and not one more. */
+static void the_most_values(void **state)
+{
+    const size_t most = (SUP_BODY_TREE - 320 - 97 - 144) / 48;
+
+    (void)state;
+    for (size_t n = most; n <= most + 1; n++) {
+        size_t at = 6, len = at + 2 * n + 1;
+        char *body = malloc(len);
+        struct sup_fail f = {0};
+        json_t *j;
+
+        assert_non_null(body);
+        memcpy(body, "{\"a\":[", 6);
+        for (size_t i = 0; i < n; i++, at += 2)
+            memcpy(body + at, "1,", 2);
+        memcpy(body + at - 1, "]}", 2);
+        j = sup_body_parse(body, len, &f);
+        free(body);
+        if (n > most) {
+            assert_null(j);
+            assert_int_equal(f.code, SUP_E_CONTENT_TOO_LARGE);
+        } else {
+            assert_non_null(j);
+            assert_int_equal(json_array_size(json_object_get(j, "a")), n);
+        }
+        json_decref(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +191,7 @@ int main(void)
         cmocka_unit_test(damaged),
         cmocka_unit_test(long_numbers),
         cmocka_unit_test(integers_over_64_bits_are_reals),
+        cmocka_unit_test(the_most_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

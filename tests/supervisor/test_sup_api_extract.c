@@ -179,9 +179,12 @@ static void test_bounds_are_the_worker_s(void **state)
         }
     }
     n = (size_t)snprintf(rest, sizeof(rest), "\"schema\":{\"entities\":[\"l\"]},\"inputs\":[");
-    for (unsigned i = 0; i <= IPC_EXTRACT_INPUTS; i++)
+    for (unsigned i = 0; i < IPC_EXTRACT_INPUTS; i++)
         n += (size_t)snprintf(rest + n, sizeof(rest) - n, "%s{\"content\":\"a\"}", i ? "," : "");
     snprintf(rest + n, sizeof(rest) - n, "]");
+    asked(rest);
+    fake_fail(T.fleet.n_tickets - 1, RC_BUSY, "enough", 0);
+    snprintf(rest + n, sizeof(rest) - n, ",{\"content\":\"a\"}]");
     post(rest);
     assert_has("got 1025 inputs, expected at most 1024");
 }

@@ -120,6 +120,59 @@ static void bad_words(void **state)
     }
 }
 
+/* A frame of n_meta bytes of JSON and n_att files of no bytes, each with n_mime bytes of type. */
+static bool reads(size_t n_meta, uint32_t n_att, uint32_t n_mime, struct sup_fail *f)
+{
+    size_t n = 24 + n_meta + (size_t)n_att * (16 + n_mime);
+    uint8_t *p = calloc(1, n);
+    struct sup_api_frame fr = {0};
+    uint64_t meta = n_meta;
+    bool ok;
+
+    assert_non_null(p);
+    memcpy(p, "AFATT001", 8);
+    memcpy(p + 8, &meta, 8);
+    memcpy(p + 16, &n_att, 4);
+    for (uint32_t i = 0; i < n_att; i++)
+        memcpy(p + 24 + (size_t)i * 16, &n_mime, 4);
+    memset(p + 24 + (size_t)n_att * 16, ' ', n_meta);
+    memset(p + 24 + (size_t)n_att * 16 + n_meta, 'm', (size_t)n_att * n_mime);
+    ok = sup_api_frame_read(&fr, p, n, f);
+    if (ok) {
+        assert_int_equal(fr.n_att, n_att);
+        sup_api_frame_deinit(&fr);
+    }
+    free(p);
+    return ok;
+}
+
+static void both_sides_of_each_limit(void **state)
+{
+    static const struct {
+        size_t n_meta;
+        uint32_t n_att, n_mime;
+        bool taken;
+        enum sup_code code; /* of the refusal */
+    } rows[] = {
+        {2, SUP_FRAME_ATTACHMENTS_MAX, 1, true},
+        {2, SUP_FRAME_ATTACHMENTS_MAX + 1, 1, false, SUP_E_CONTENT_TOO_LARGE},
+        {2, 1, SUP_FRAME_MIME_MAX, true},
+        {2, 1, SUP_FRAME_MIME_MAX + 1, false, SUP_E_INVALID_REQUEST},
+        {2, 1, 0, false, SUP_E_INVALID_REQUEST},
+        {SUP_FRAME_META_MAX, 1, 1, true},
+        {SUP_FRAME_META_MAX + 1, 1, 1, false, SUP_E_CONTENT_TOO_LARGE},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sup_fail f = {0};
+        bool ok = reads(rows[i].n_meta, rows[i].n_att, rows[i].n_mime, &f);
+
+        if (ok != rows[i].taken || (!ok && f.code != rows[i].code))
+            fail_msg("row %zu: %d %s", i, f.code, f.err.msg);
+    }
+}
+
 static void no_attachment_at_all(void **state)
 {
     static const uint8_t bytes[] = "AFATT001\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0{}";
@@ -217,9 +270,13 @@ static void mime_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_frame),    cmocka_unit_test(every_cut_and_every_byte_more),
-        cmocka_unit_test(bad_words),        cmocka_unit_test(no_attachment_at_all),
-        cmocka_unit_test(base64_is_strict), cmocka_unit_test(mime_types),
+        cmocka_unit_test(a_whole_frame),
+        cmocka_unit_test(every_cut_and_every_byte_more),
+        cmocka_unit_test(bad_words),
+        cmocka_unit_test(no_attachment_at_all),
+        cmocka_unit_test(both_sides_of_each_limit),
+        cmocka_unit_test(base64_is_strict),
+        cmocka_unit_test(mime_types),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #define TALK_PATH "/v1/chat/completions"
 #include "sup_api_talk.h"
+#include "sup_tools.h"
 
 #define F(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
 #define HI "{\"model\":\"gemma\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -75,6 +76,78 @@ static void test_what_the_worker_is_asked(void **state)
     assert_string_equal(q->messages[2]->tool_call_id, "c1");
     assert_memory_equal(q->messages[2]->content.data, "42", 2);
     leave();
+}
+
+/* n times c, to be freed. */
+static char *times(char c, size_t n)
+{
+    char *s = malloc(n + 1);
+
+    assert_non_null(s);
+    memset(s, c, n);
+    s[n] = '\0';
+    return s;
+}
+
+/* status: 0 = submitted */
+static void expect(const char *what, const char *body, unsigned status, const char *part)
+{
+    unsigned n = T.fleet.n_tickets;
+
+    fake_req_reset();
+    fake_post(TALK_PATH, body);
+    if ((T.fleet.n_tickets == n + 1) != (status == 0) || (status && T.req.status != status))
+        fail_msg("%s: %u %.300s", what, T.req.status, fake_answer());
+    if (status)
+        assert_has(part);
+    else
+        leave();
+}
+
+static void test_both_sides_of_each_limit(void **state)
+{
+    const size_t cap = SUP_TOOLS_BYTES + 4096,
+                 fixed = strlen("[{\"type\":\"function\",\"function\":"
+                                "{\"name\":\"f\",\"description\":\"\"}}]");
+    char *body = malloc(cap), *x;
+
+    (void)state;
+    assert_non_null(body);
+    for (unsigned n = SUP_TOOLS_MAX; n <= SUP_TOOLS_MAX + 1; n++) {
+        size_t at = (size_t)snprintf(body, cap, HI ",\"tools\":[");
+
+        for (unsigned i = 0; i < n; i++)
+            at += (size_t)snprintf(body + at, cap - at, "%s" F("f%u"), i ? "," : "", i);
+        snprintf(body + at, cap - at, "]}");
+        expect("tools", body, n > SUP_TOOLS_MAX ? 400 : 0, "at most 128 tools");
+    }
+    for (unsigned n = SUP_TOOL_NAME; n <= SUP_TOOL_NAME + 1; n++) {
+        x = times('f', n);
+        snprintf(body, cap, HI ",\"tools\":[" F("%s") "]}", x);
+        expect("name", body, n > SUP_TOOL_NAME ? 400 : 0, "1 to 64 letters");
+        free(x);
+    }
+    for (unsigned n = SUP_CALL_ID; n <= SUP_CALL_ID + 1; n++) {
+        x = times('c', n);
+        snprintf(
+            body, cap,
+            TALK("{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\","
+                 "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+                 "\"tool_call_id\":\"%s\",\"content\":\"1\"}"),
+            x, x);
+        expect("id", body, n > SUP_CALL_ID ? 400 : 0, "1 to 256 bytes");
+        free(x);
+    }
+    for (size_t n = SUP_TOOLS_BYTES; n <= SUP_TOOLS_BYTES + 1; n++) {
+        x = times('d', n - fixed);
+        snprintf(body, cap,
+                 HI ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+                    "\"description\":\"%s\"}}]}",
+                 x);
+        expect("bytes", body, n > SUP_TOOLS_BYTES ? 400 : 0, "1048576");
+        free(x);
+    }
+    free(body);
 }
 
 static void test_refusals(void **state)
@@ -256,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_the_worker_is_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_both_sides_of_each_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_whole_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_calls_stay_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stream, setup, teardown),
