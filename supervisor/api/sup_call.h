@@ -24,6 +24,7 @@
 #include "sup_api_frame.h"
 #include "sup_cost.h"
 #include "sup_fields.h"
+#include "sup_fleet.h"
 #include "sup_json.h"
 #include "sup_status.h"
 
@@ -109,7 +110,7 @@ struct sup_call {
     uint64_t charged;                /* by all parts */
     struct sup_cost used;            /* of the parts that were settled, n_settled of them */
     uint32_t n_settled;
-    char id[40]; /* the request's, for the record of what it used */
+    char id[SUP_TASK_ID_BYTES]; /* the request's, for the record of what it used */
     struct sup_media_remote *remote; /* until start has returned */
     struct sup_blk *mem;
     uint32_t depth;

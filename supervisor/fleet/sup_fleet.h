@@ -44,6 +44,8 @@ void sup_fleet_free(struct sup_fleet **f);
 
 /* ------------------------------------------------------------------- tasks */
 
+#define SUP_TASK_ID_BYTES 65 /* of a request's id, NUL included: as long as HTTP takes one */
+
 struct sup_task {
     const char *model;    /* id below the models directory */
     const char *req_id;   /* for logs; copied */

@@ -126,7 +126,7 @@ struct sup_ticket {
     struct held *held, **held_tail;
     struct rc_err *end_err; /* while ENDED: NULL is success */
     uint32_t retry_after_ms;
-    char req_id[40];
+    char req_id[SUP_TASK_ID_BYTES];
 };
 
 struct out { /* a control frame that did not fit the socket */

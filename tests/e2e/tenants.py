@@ -174,7 +174,7 @@ def each_request_leaves_a_record_of_what_it_used():
     with Tenants(a=(), b=("--requests-per-minute", "1")) as t:
         r = t.post("a", COMP, GEN)
         equal(r.status, 200, "generated")
-        two = t.post("a", COMP, {**GEN, "prompt": ["one two", "three four five"]})
+        two = t.post("a", COMP, {**GEN, "prompt": ["one two", "three four five"]}, X_Request_Id="i" * 64)
         equal(two.status, 200, "two prompts")
         e = t.post("b", EMBED, TEXT)
         equal(e.status, 200, "embedded")
@@ -186,6 +186,7 @@ def each_request_leaves_a_record_of_what_it_used():
             told = answer.json["usage"]
             equal((u["prompt_tokens"], u["answer_tokens"]), (told["prompt_tokens"], told["completion_tokens"]), "tokens")
             equal(u["id"], answer.headers["x-request-id"], "the request's id")
+        equal(seen[1]["id"], "i" * 64, "the longest id")
         check(all(u["key_id"] for u in seen), "whose key")
         for tenant in "ab":
             for kind, name in (("prompt", "prompt_tokens"), ("answer", "answer_tokens")):
