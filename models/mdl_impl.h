@@ -157,7 +157,7 @@ struct mdl {
     const struct mdl_tok_stop *stop; /* for mdl_tok_flags; NULL: never asked */
     bool (*encode_stop)(void *user); /* see mdl_set_encode_stop */
     void *encode_stop_user;
-    void *state; /* the family's own */
+    void *state;                    /* the family's own */
     const struct bert_sbert *sbert; /* of an embedder with side files, in its state (mdl_sbert.h) */
     /* Golden tests look at the residual stream after each layer; NULL otherwise. */
     void (*trace)(void *user, uint32_t layer, const struct be_tensor *x, uint32_t n_rows);
@@ -269,11 +269,11 @@ enum rc mdl_passes_self_test(struct mdl *m, struct rc_err *err);
 /* x / max(|x|, 1e-12); gives |x|. The sum in f64, in order, so that it depends on x alone. */
 double mdl_normalize(float *x, uint32_t n);
 
-/* mdl_ops.c. out = what every head of every sequence says to x, before the output's product: x through
- * three matrices (their biases may be NULL), q and k turned by their positions where theta is not 0,
- * attention within each sequence, |q - k| <= radius (-1: all of it), scores / sqrt(head_dim).
- * x [n, any], others [n, n_heads * head_dim]; out may be none of the others. pos [n] is read only
- * with theta; offsets [n_seqs + 1] from 0 to n. */
+/* mdl_ops.c. out = what every head of every sequence says to x, before the output's product: x
+ * through three matrices (their biases may be NULL), q and k turned by their positions where theta
+ * is not 0, attention within each sequence, |q - k| <= radius (-1: all of it), scores /
+ * sqrt(head_dim). x [n, any], others [n, n_heads * head_dim]; out may be none of the others. pos
+ * [n] is read only with theta; offsets [n_seqs + 1] from 0 to n. */
 struct mdl_heads {
     const struct be_tensor *x;
     struct be_weight *w[3], *b[3]; /* of q, k, v */

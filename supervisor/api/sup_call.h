@@ -107,10 +107,10 @@ struct sup_call {
     /* private to sup_call.c */
     struct sup_grant *grant_ref;
     struct sup_tenant *tenant;
-    uint64_t charged;                /* by all parts */
-    struct sup_cost used;            /* of the parts that were settled, n_settled of them */
+    uint64_t charged;     /* by all parts */
+    struct sup_cost used; /* of the parts that were settled, n_settled of them */
     uint32_t n_settled;
-    char id[SUP_TASK_ID_BYTES]; /* the request's, for the record of what it used */
+    char id[SUP_TASK_ID_BYTES];      /* the request's, for the record of what it used */
     struct sup_media_remote *remote; /* until start has returned */
     struct sup_blk *mem;
     uint32_t depth;

@@ -117,7 +117,7 @@ enum sup_turn sup_poison_turn(size_t n_sent, bool trial, size_t n_suspects, unsi
  *
  * When a refused request should come again: the queue's own speed says it. A queue that is full
  * of n ends one task every so often; by the time told, half of what is in it has ended. */
-struct sup_pace { /* zeros at first */
+struct sup_pace {     /* zeros at first */
     uint64_t last_ms; /* the last end, or when the queue was last empty */
     double every_ms;  /* between ends while there was work, a mean that forgets; 0 = not known */
 };

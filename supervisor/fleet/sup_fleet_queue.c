@@ -230,6 +230,7 @@ bool queue_make_room(struct sup_fleet *f, struct slot *s, const char *tenant, ui
                  "was the newest of the tenant with most of them: try again later",
                  s->id, s->n_tasks);
     SUP_LOG(SUP_INFO, "queue_share", SUP_S("model", s->id), SUP_S("for", tenant));
-    ticket_end(LNK_OF(newest, struct sup_ticket, fair), &err, sup_pace_again_ms(&s->pace, s->n_tasks));
+    ticket_end(LNK_OF(newest, struct sup_ticket, fair), &err,
+               sup_pace_again_ms(&s->pace, s->n_tasks));
     return true;
 }

@@ -387,26 +387,25 @@ static void short_load(struct sup_conf *c)
     c->load_timeout_s = 1;
 }
 
-#define CASES(X)                                                                                  \
-    X(answers_of_every_kind_arrive, no_change)                                                    \
-    X(big_payloads_both_ways, no_change)                                                          \
-    X(thirty_two_cold_requests_load_once, no_change)                                              \
-    X(a_crash_before_the_first_byte_is_hidden, no_change)                                         \
-    X(a_crash_in_the_middle_is_told, no_change)                                                   \
-    X(a_whole_answer_survives_a_crash_in_its_middle, no_change)                                   \
-    X(twice_present_alone_is_poisoned, no_change)                                                 \
-        X(only_the_guilty_of_a_batch_is_convicted, no_change)                                     \
-            X(a_suspect_is_tried_beside_no_stranger, no_change)                                   \
-                X(a_failed_load_is_remembered_until_the_files_change, no_change)                  \
-                    X(an_explicit_load_tries_a_failed_model_again, no_change)                     \
-                        X(a_passing_failure_is_tried_again_after_its_time, no_change)             \
-                            X(a_worker_that_dies_loading_backs_off_and_then_refuses, no_change)   \
-                                X(weights_that_vanish_are_retryable_and_come_back, no_change)     \
-                                    X(a_hang_is_noticed_and_survived, short_hang)                 \
-                                        X(a_long_pass_is_neither_silent_nor_stuck, short_silence) \
-                                            X(a_load_that_takes_too_long_is_ended, short_load)    \
-                                                X(a_lying_worker_is_ended, no_change)             \
-                                                    X(a_worker_that_lies_about_itself_is_refused, \
-                                                      no_change)
+#define CASES(X)                                                        \
+    X(answers_of_every_kind_arrive, no_change)                          \
+    X(big_payloads_both_ways, no_change)                                \
+    X(thirty_two_cold_requests_load_once, no_change)                    \
+    X(a_crash_before_the_first_byte_is_hidden, no_change)               \
+    X(a_crash_in_the_middle_is_told, no_change)                         \
+    X(a_whole_answer_survives_a_crash_in_its_middle, no_change)         \
+    X(twice_present_alone_is_poisoned, no_change)                       \
+    X(only_the_guilty_of_a_batch_is_convicted, no_change)               \
+    X(a_suspect_is_tried_beside_no_stranger, no_change)                 \
+    X(a_failed_load_is_remembered_until_the_files_change, no_change)    \
+    X(an_explicit_load_tries_a_failed_model_again, no_change)           \
+    X(a_passing_failure_is_tried_again_after_its_time, no_change)       \
+    X(a_worker_that_dies_loading_backs_off_and_then_refuses, no_change) \
+    X(weights_that_vanish_are_retryable_and_come_back, no_change)       \
+    X(a_hang_is_noticed_and_survived, short_hang)                       \
+    X(a_long_pass_is_neither_silent_nor_stuck, short_silence)           \
+    X(a_load_that_takes_too_long_is_ended, short_load)                  \
+    X(a_lying_worker_is_ended, no_change)                               \
+    X(a_worker_that_lies_about_itself_is_refused, no_change)
 
 FLEET_MAIN(CASES)

@@ -368,20 +368,20 @@ static void with_preload(struct sup_conf *c)
     c->preload = list;
 }
 
-#define CASES(X)                                                                                 \
-    X(unknown_models_and_new_ones, no_change)                                                    \
-    X(changed_files_are_loaded_anew, no_change)                                                  \
-    X(files_renamed_away_and_back, no_change)                                                    \
-    X(load_and_unload_on_request, no_change)                                                     \
-    X(an_unload_beside_a_crash_loses_nobody, no_change)                                          \
-    X(a_worker_that_ignores_drain_is_ended, no_change) X(idle_models_are_unloaded, short_idle)   \
-        X(the_longest_idle_makes_room, two_models)                                               \
-            X(a_request_says_how_long_its_model_stays, no_change) X(the_pinned_stay, one_pinned) \
-                X(two_that_take_turns_do_not_load_at_each_request, one_model)                    \
-                    X(memory_is_shared_out_by_the_ledger, little_memory)                         \
-                        X(probes_tell_what_a_model_is, no_change)                                \
-                            X(preloads_hold_back_readiness, with_preload)                        \
-                                X(models_are_listed_in_order, no_change)                         \
-                                    X(stderr_of_a_worker_is_not_a_way_to_flood_the_log, no_change)
+#define CASES(X)                                                                             \
+    X(unknown_models_and_new_ones, no_change)                                                \
+    X(changed_files_are_loaded_anew, no_change)                                              \
+    X(files_renamed_away_and_back, no_change)                                                \
+    X(load_and_unload_on_request, no_change)                                                 \
+    X(an_unload_beside_a_crash_loses_nobody, no_change)                                      \
+    X(a_worker_that_ignores_drain_is_ended, no_change)                                       \
+    X(idle_models_are_unloaded, short_idle) X(the_longest_idle_makes_room, two_models)       \
+        X(a_request_says_how_long_its_model_stays, no_change) X(the_pinned_stay, one_pinned) \
+            X(two_that_take_turns_do_not_load_at_each_request, one_model)                    \
+                X(memory_is_shared_out_by_the_ledger, little_memory)                         \
+                    X(probes_tell_what_a_model_is, no_change)                                \
+                        X(preloads_hold_back_readiness, with_preload)                        \
+                            X(models_are_listed_in_order, no_change)                         \
+                                X(stderr_of_a_worker_is_not_a_way_to_flood_the_log, no_change)
 
 FLEET_MAIN(CASES)
