@@ -6,25 +6,18 @@ beside it (exact figures: docs/performance.md, made by tests/bench/run tenants).
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 import time
 
-from inferd_test import BIN, SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, equal, main, wait_for
+from inferd_keys import keys
+from inferd_test import SLOW, TINY_BERT, TINY_GEMMA, Server, Skip, case, check, equal, main, wait_for
 
 EMBED = "/v1/embeddings"
 COMP = "/v1/completions"
 TEXT = {"model": TINY_BERT, "input": "one text"}
 GEN = {"model": TINY_GEMMA, "prompt": "a", "max_tokens": 8, "ignore_eos": True, "temperature": 0}
 LONG = {**GEN, "max_tokens": 4000}
-
-
-def keys(folder, *args):
-    r = subprocess.run([os.path.join(BIN, "inferd"), "keys", *args, "--vault-dir", folder], capture_output=True, text=True,
-                       timeout=60, check=False)
-    equal(r.returncode, 0, f"keys {args}: {r.stderr}")
-    return r.stdout.strip()
 
 
 class Tenants:
