@@ -31,7 +31,7 @@
 #define ROW_U64(d, mn, mx) .def_u = d, .min = mn, .max = mx
 #define ROW_BOOL(d, mn, mx) .def_b = d
 #define ROW_LIST(d, mn, mx) .def_s = d
-const struct sup_opt sup_conf_opts[SUP_OPT_COUNT] = {
+const struct sup_conf_opt sup_conf_opts[SUP_OPT_COUNT] = {
 #define X(f, k, d, mn, mx, g, h)          \
     {.name = #f,                          \
      .kind = k,                           \
@@ -57,12 +57,12 @@ struct place {
 
 /* ------------------------------------------------------------------- values */
 
-void *sup_conf_field(struct sup_conf *c, const struct sup_opt *o)
+void *sup_conf_field(struct sup_conf *c, const struct sup_conf_opt *o)
 {
     return (char *)c + o->off;
 }
 
-const void *sup_conf_view(const struct sup_conf *c, const struct sup_opt *o)
+const void *sup_conf_view(const struct sup_conf *c, const struct sup_conf_opt *o)
 {
     return (const char *)c + o->off;
 }
@@ -74,7 +74,7 @@ static void list_free(char **l)
     free(l);
 }
 
-void sup_conf_value_free(struct sup_conf *c, const struct sup_opt *o)
+void sup_conf_value_free(struct sup_conf *c, const struct sup_conf_opt *o)
 {
     if (o->kind == STR || o->kind == ENUM) {
         char **s = sup_conf_field(c, o);
@@ -101,7 +101,7 @@ static bool word_listed(const char *words, const char *s, size_t n)
     return false;
 }
 
-static void expectation(const struct sup_opt *o, char *out, size_t cap)
+static void expectation(const struct sup_conf_opt *o, char *out, size_t cap)
 {
     switch (o->kind) {
     case STR:
@@ -135,7 +135,7 @@ static void describe(const struct place *p, char *out, size_t cap)
         snprintf(out, cap, "default of '%s'", p->spelt);
 }
 
-static enum rc bad_value(const struct place *p, const struct sup_opt *o, const char *value,
+static enum rc bad_value(const struct place *p, const struct sup_conf_opt *o, const char *value,
                          struct rc_err *err)
 {
     char where[320], want[128];
@@ -159,7 +159,7 @@ static bool text_ok(const char *s)
     return true;
 }
 
-static enum rc set_string(struct sup_conf *c, const struct sup_opt *o, const char *s,
+static enum rc set_string(struct sup_conf *c, const struct sup_conf_opt *o, const char *s,
                           struct rc_err *err)
 {
     char *copy = strdup(s);
@@ -171,7 +171,7 @@ static enum rc set_string(struct sup_conf *c, const struct sup_opt *o, const cha
     return RC_OK;
 }
 
-static enum rc list_add(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
+static enum rc list_add(struct sup_conf *c, const struct sup_conf_opt *o, const struct place *p,
                         const char *s, size_t n, struct rc_err *err)
 {
     char ***l = sup_conf_field(c, o), **grown, *copy;
@@ -223,7 +223,7 @@ static int parse_bool(const char *s)
 }
 
 /* A value written as text: environment and flags. */
-static enum rc set_text(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
+static enum rc set_text(struct sup_conf *c, const struct sup_conf_opt *o, const struct place *p,
                         const char *s, struct rc_err *err)
 {
     enum rc rc = RC_OK;
@@ -277,9 +277,9 @@ static enum rc set_text(struct sup_conf *c, const struct sup_opt *o, const struc
 /* ------------------------------------------------------------------ near names */
 
 /* The option a person most likely meant, or NULL. */
-static const struct sup_opt *nearest(const char *s, size_t n)
+static const struct sup_conf_opt *nearest(const char *s, size_t n)
 {
-    const struct sup_opt *best = NULL;
+    const struct sup_conf_opt *best = NULL;
     size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
@@ -293,7 +293,7 @@ static const struct sup_opt *nearest(const char *s, size_t n)
     return n > 0 && least <= 1 + n / 4 ? best : NULL;
 }
 
-static const struct sup_opt *find(const char *s, size_t n)
+static const struct sup_conf_opt *find(const char *s, size_t n)
 {
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
         const char *name = sup_conf_opts[i].name;
@@ -308,7 +308,7 @@ static const struct sup_opt *find(const char *s, size_t n)
 }
 
 /* Spelling of an option in a source: key, INFERD_KEY, --key. */
-void sup_conf_spell(const struct sup_opt *o, enum sup_conf_from from, char *out, size_t cap)
+void sup_conf_spell(const struct sup_conf_opt *o, enum sup_conf_from from, char *out, size_t cap)
 {
     snprintf(out, cap, "%s%s",
              from == SUP_FROM_ENV    ? ENV_PREFIX
@@ -325,7 +325,7 @@ void sup_conf_spell(const struct sup_opt *o, enum sup_conf_from from, char *out,
 
 static enum rc unknown(const struct place *p, const char *name, size_t n, struct rc_err *err)
 {
-    const struct sup_opt *o = nearest(name, n);
+    const struct sup_conf_opt *o = nearest(name, n);
     char where[320], hint[96] = "";
 
     describe(p, where, sizeof(where));
@@ -344,7 +344,7 @@ static enum rc unknown(const struct place *p, const char *name, size_t n, struct
 static enum rc set_defaults(struct sup_conf *c, struct rc_err *err)
 {
     for (size_t i = 0; i < SUP_OPT_COUNT; i++) {
-        const struct sup_opt *o = &sup_conf_opts[i];
+        const struct sup_conf_opt *o = &sup_conf_opts[i];
 
         if (o->kind == U64)
             *(uint64_t *)sup_conf_field(c, o) = o->def_u;
@@ -356,7 +356,7 @@ static enum rc set_defaults(struct sup_conf *c, struct rc_err *err)
     return RC_OK;
 }
 
-static enum rc set_json(struct sup_conf *c, const struct sup_opt *o, const struct place *p,
+static enum rc set_json(struct sup_conf *c, const struct sup_conf_opt *o, const struct place *p,
                         const json_t *v, struct rc_err *err)
 {
     char *shown = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -471,7 +471,7 @@ static enum rc read_text(struct sup_conf *c, const char *name, const char *text,
     json_object_foreach(root, key, v)
     {
         struct place p = {SUP_FROM_FILE, name, key};
-        const struct sup_opt *o = strchr(key, '-') ? NULL : find(key, strlen(key));
+        const struct sup_conf_opt *o = strchr(key, '-') ? NULL : find(key, strlen(key));
 
         rc = o ? set_json(c, o, &p, v, err) : unknown(&p, key, strlen(key), err);
         if (rc != RC_OK)
@@ -494,7 +494,7 @@ static enum rc read_file(struct sup_conf *c, const char *path, struct rc_err *er
     return rc;
 }
 
-static const struct sup_opt *find_env(const char *name, size_t n)
+static const struct sup_conf_opt *find_env(const char *name, size_t n)
 {
     char spelt[64];
 
@@ -521,7 +521,7 @@ static enum rc read_env(struct sup_conf *c, char *const *envp, struct rc_err *er
 {
     for (; envp && *envp; envp++) {
         const char *eq = strchr(*envp, '=');
-        const struct sup_opt *o;
+        const struct sup_conf_opt *o;
         char name[128];
         size_t n;
         enum rc rc;
@@ -550,7 +550,7 @@ static enum rc read_flag(struct sup_conf *c, int argc, char *const *argv, int *n
 {
     const char *name = argv[0] + 2, *eq = strchr(name, '=');
     size_t n = eq ? (size_t)(eq - name) : strlen(name);
-    const struct sup_opt *o = find(name, n);
+    const struct sup_conf_opt *o = find(name, n);
     char spelt[160], want[128];
     struct place p = {SUP_FROM_FLAG, NULL, spelt};
 

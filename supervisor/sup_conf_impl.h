@@ -4,11 +4,11 @@
 
 #include "sup_conf.h"
 
-enum sup_opt_kind { STR, U64, BOOL, ENUM, LIST };
+enum sup_conf_kind { STR, U64, BOOL, ENUM, LIST };
 
-struct sup_opt {
+struct sup_conf_opt {
     const char *name;
-    enum sup_opt_kind kind;
+    enum sup_conf_kind kind;
     size_t off;
     const char *def_s; /* STR, ENUM */
     const char *words; /* ENUM: allowed words separated by '|' */
@@ -17,14 +17,14 @@ struct sup_opt {
     const char *group, *help;
 };
 
-extern const struct sup_opt sup_conf_opts[SUP_OPT_COUNT];
+extern const struct sup_conf_opt sup_conf_opts[SUP_OPT_COUNT];
 
 /* Where c keeps o: char **, uint64_t *, bool * or char *** by its kind. */
-void *sup_conf_field(struct sup_conf *c, const struct sup_opt *o);
-const void *sup_conf_view(const struct sup_conf *c, const struct sup_opt *o);
-void sup_conf_value_free(struct sup_conf *c, const struct sup_opt *o);
+void *sup_conf_field(struct sup_conf *c, const struct sup_conf_opt *o);
+const void *sup_conf_view(const struct sup_conf *c, const struct sup_conf_opt *o);
+void sup_conf_value_free(struct sup_conf *c, const struct sup_conf_opt *o);
 /* As a flag, a variable or a key. */
-void sup_conf_spell(const struct sup_opt *o, enum sup_conf_from from, char *out, size_t cap);
+void sup_conf_spell(const struct sup_conf_opt *o, enum sup_conf_from from, char *out, size_t cap);
 /* Defaults and then a JSON object of options, as in a file. Rules between options are not checked.
  * Errors: RC_INVALID, RC_NOMEM; then *out is as it was. */
 enum rc sup_conf_parse(struct sup_conf *out, const char *json, size_t n, struct rc_err *err);

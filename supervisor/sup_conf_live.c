@@ -31,7 +31,7 @@ static const enum sup_option live[] = {
     SUP_OPT_trace_percent,
     SUP_OPT_access_log,
     SUP_OPT_usage_log,
-    SUP_OPT_log_level,
+    SUP_OPT_log_level, /* and of workers loaded from then on; other roles keep theirs */
     /* loads of models: told to a worker once */
     SUP_OPT_load_timeout_s,
     SUP_OPT_embed_wait_ms,
@@ -63,7 +63,7 @@ static bool same_list(char **a, char **b)
 
 bool sup_conf_same(const struct sup_conf *a, const struct sup_conf *b, enum sup_option o)
 {
-    const struct sup_opt *row = &sup_conf_opts[o];
+    const struct sup_conf_opt *row = &sup_conf_opts[o];
     const void *x = sup_conf_view(a, row), *y = sup_conf_view(b, row);
 
     switch (row->kind) {
@@ -78,7 +78,7 @@ bool sup_conf_same(const struct sup_conf *a, const struct sup_conf *b, enum sup_
     }
 }
 
-static size_t width(const struct sup_opt *o)
+static size_t width(const struct sup_conf_opt *o)
 {
     return o->kind == U64 ? sizeof(uint64_t) : o->kind == BOOL ? sizeof(bool) : sizeof(char *);
 }

@@ -73,7 +73,7 @@ char *sup_conf_live_json(const struct sup_conf *c)
     return json_of(c, true);
 }
 
-static void default_text(const struct sup_opt *o, char *out, size_t cap)
+static void default_text(const struct sup_conf_opt *o, char *out, size_t cap)
 {
     if (o->kind == U64)
         snprintf(out, cap, "%" PRIu64, o->def_u);
@@ -105,7 +105,7 @@ static void wrap(FILE *to, const char *text, size_t indent, size_t width)
     putc('\n', to);
 }
 
-static void help_row(FILE *to, const struct sup_opt *o)
+static void help_row(FILE *to, const struct sup_conf_opt *o)
 {
     static const char *const arg[] = {" TEXT", " N", "", " WORD", " TEXT (may repeat)"};
     char spelt[64], def[64], line[512];
@@ -145,7 +145,7 @@ static void cell(FILE *to, const char *s)
     }
 }
 
-static void markdown_row(FILE *to, const struct sup_opt *o)
+static void markdown_row(FILE *to, const struct sup_conf_opt *o)
 {
     static const char *const kinds[] = {"text", "number", "true or false", "word", "list"};
     char def[64], range[128];

@@ -26,7 +26,7 @@ static struct sup_conf conf(const char *flag)
 /* A flag that gives o another value than its default, or "" where rules allow none. */
 static void another(enum sup_option o, char *out, size_t cap)
 {
-    const struct sup_opt *row = &sup_conf_opts[o];
+    const struct sup_conf_opt *row = &sup_conf_opts[o];
     char name[64];
 
     sup_conf_spell(row, SUP_FROM_FLAG, name, sizeof(name));
