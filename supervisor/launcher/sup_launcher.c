@@ -285,12 +285,12 @@ static void reload_conf(struct launcher *l)
     char *json = NULL, kept[1024], refused[sizeof(err.msg)];
     enum rc rc = l->source->read(l->source->user, &fresh, &err);
 
-    if (rc == RC_OK) {
-        rc = sup_conf_take(l->conf, &fresh, &what, &err);
-        sup_conf_deinit(&fresh);
-    }
-    if (rc == RC_OK && !(json = sup_conf_live_json(l->conf)))
+    if (rc == RC_OK && (rc = sup_conf_take(l->conf, &fresh, &what, &err)) == RC_OK &&
+        !(json = sup_conf_live_json(l->conf))) {
         rc = rc_fail(&err, RC_NOMEM, "no memory for the new configuration");
+        (void)sup_conf_take(l->conf, &fresh, &what, NULL); /* fresh has the old values: back */
+    }
+    sup_conf_deinit(&fresh);
     if (rc != RC_OK) {
         SUP_LOG(SUP_ERROR, "conf_refused", SUP_S("what", err.what), SUP_S("error", err.msg));
         snprintf(refused, sizeof(refused), "%s", err.msg[0] ? err.msg : rc_text(rc));
