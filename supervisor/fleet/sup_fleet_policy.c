@@ -228,6 +228,12 @@ struct sup_window_most sup_window_text(void)
         .tasks = 64, .least = 16, .own = 2, .units = 65536, .each = 16384};
 }
 
+uint32_t sup_window_all(uint32_t max_seqs)
+{
+    return 2 * (sup_window_seqs(max_seqs).tasks + sup_window_pass(0).tasks +
+                sup_window_text().tasks);
+}
+
 bool sup_window_fits(const struct sup_window *out, uint64_t units, size_t own,
                      const struct sup_window_most *most)
 {

@@ -148,6 +148,9 @@ struct sup_window_most sup_window_seqs(uint32_t max_seqs);
 /* Encoders: tokens of the pass that runs and of the next. */
 struct sup_window_most sup_window_pass(uint64_t tokens);
 struct sup_window_most sup_window_text(void);
+/* Tasks a worker may hold: twice what the three let in together, for what was just cancelled may
+ * still be there. */
+uint32_t sup_window_all(uint32_t max_seqs);
 /* May a task of so many units go, of a tenant that has `own` in the worker? */
 bool sup_window_fits(const struct sup_window *out, uint64_t units, size_t own,
                      const struct sup_window_most *most);

@@ -186,7 +186,7 @@ static void send_hello_load(struct worker *w)
     b.ctx_tokens = (uint32_t)c->ctx_tokens;
     b.batch_tokens = (uint32_t)c->batch_tokens;
     b.embed_wait_ms = (uint32_t)c->embed_wait_ms;
-    b.max_queue = (uint32_t)c->max_queue;
+    b.max_queue = sup_window_all((uint32_t)c->max_seqs);
     b.cache_bytes = w->cache_bytes = fleet_cache_first(w->f);
     b.cache_min_tokens = (uint32_t)c->prompt_cache_min_tokens;
     b.speculation = speculation_of(c->speculation);

@@ -64,6 +64,21 @@ def limits_change_and_the_warm_model_stays():
 
 
 @case
+def a_longer_queue_holds_for_a_warm_model():
+    with server({"max_queue": 1}) as s:
+        equal(s.post("/v1/completions", ASK).status, 200)
+        reload(s, {"max_queue": 64})
+        seen, ask = [], {**ASK, "max_tokens": 60}
+        threads = [threading.Thread(target=lambda: seen.append(s.post("/v1/completions", ask, timeout=60).status), daemon=True)
+                   for _ in range(24)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+        equal(seen, [200] * 24, "24 at once")
+
+
+@case
 def a_file_with_a_mistake_changes_nothing():
     with server({"max_embed_inputs": 2}) as s:
         three = {"model": TINY_BERT, "input": ["a", "b", "c"]}

@@ -441,6 +441,7 @@ static void windows_keep_a_worker_fed_and_no_more(void **s)
             fail_msg("row %zu", i);
         assert_true(rows[i].most->each >= 1 && rows[i].most->each <= rows[i].most->units);
     }
+    assert_int_equal(sup_window_all(8), 2 * (264 + 256 + 64));
 }
 
 static void a_full_queue_says_when_half_of_it_has_ended(void **s)
