@@ -141,7 +141,7 @@ def rotated_revoked_expired():
     d = folder()
     first = keys(d, "create")
     kid = first.split("_")[1]
-    short = keys(d, "create", "--expires", "2s")
+    short = keys(d, "create", "--expires", "6s")
     with Server(vault_dir=d) as s:
         equal(s.post(EMBED, TEXT, headers=bearer(first)).status, 200, "the first secret")
         equal(s.post(EMBED, TEXT, headers=bearer(short)).status, 200, "a key that will expire")
@@ -157,7 +157,7 @@ def rotated_revoked_expired():
         keys(d, "revoke", kid)
         hup(s)
         equal(s.post(EMBED, TEXT, headers=bearer(third)).status, 401, "revoked")
-        wait_for(lambda: s.post(EMBED, TEXT, headers=bearer(short)).status == 401, "the end of the key that expires", 10)
+        wait_for(lambda: s.post(EMBED, TEXT, headers=bearer(short)).status == 401, "the end of the key that expires", 20)
         check("expired" in s.post(EMBED, TEXT, headers=bearer(short)).json["message"], "it says that it expired")
         # a file that cannot be read leaves the old keys in force
         keys(d, "rotate", short.split("_")[1])
